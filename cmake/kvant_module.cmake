@@ -1,0 +1,40 @@
+# kvant_module(NAME): globs src/NAME/*.cc (tests and per-ISA files set apart) into the library.
+#
+#   x.cc          every build
+#   x_avx2.cc     compiled with that level's flags only, and only on x86-64 builds that are not
+#   x_avxvnni.cc  KVANT_SCALAR_ONLY; no inline function that other files share may be
+#   x_avx512.cc   instantiated in them, or the linker may keep the AVX-512 copy
+#   x_test.cc     one test program a module: kvant_NAME_test
+
+add_library(kvant_flags INTERFACE)
+# -ffp-contract=off: every ISA must give the same bytes, so no compiler may fuse what we did not.
+target_compile_options(kvant_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+                                             -ffp-contract=off $<$<BOOL:${KVANT_WERROR}>:-Werror>)
+target_include_directories(kvant_flags INTERFACE ${PROJECT_SOURCE_DIR}/src
+                                                 $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+if(KVANT_SCALAR_ONLY)
+  target_compile_definitions(kvant_flags INTERFACE KVANT_SCALAR_ONLY)
+endif()
+if(KVANT_COVERAGE)
+  target_compile_options(kvant_flags INTERFACE --coverage -O1)
+  target_link_options(kvant_flags INTERFACE --coverage)
+endif()
+
+set(KVANT_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
+set(KVANT_FLAGS_avxvnni -mavx2 -mfma -mf16c -mbmi2 -mavxvnni)
+set(KVANT_FLAGS_avx512 -march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512)
+
+function(kvant_module name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  foreach(level avx2 avxvnni avx512)
+    set(level_sources ${sources})
+    list(FILTER level_sources INCLUDE REGEX "_${level}\\.cc$")
+    if(KVANT_SCALAR_ONLY OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      list(FILTER sources EXCLUDE REGEX "_${level}\\.cc$")
+    elseif(level_sources)
+      set_source_files_properties(${level_sources} PROPERTIES COMPILE_OPTIONS "${KVANT_FLAGS_${level}}")
+    endif()
+  endforeach()
+  target_sources(kvant PRIVATE ${sources})
+endfunction()

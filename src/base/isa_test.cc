@@ -1,0 +1,36 @@
+#include "kvant/isa.h"
+
+#include <gtest/gtest.h>
+
+namespace kvant {
+namespace {
+
+TEST(Isa, NamesRoundTripAndUnknownIsRefusedByName) {
+  for (int i = 0; i < kIsaCount; ++i) {
+    const Isa isa = static_cast<Isa>(i);
+    const Result<Isa> parsed = ParseIsa(IsaName(isa));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(*parsed, isa);
+  }
+  const Result<Isa> wrong = ParseIsa("avx1024");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.status().message().find("avx1024"), std::string::npos);
+}
+
+TEST(Isa, ScalarIsAlwaysThereAndSwitchingIsSeen) {
+  const Isa before = ActiveIsa();
+  ASSERT_TRUE(IsaAvailable(Isa::kScalar));
+  for (Isa isa : AvailableIsas()) {
+    ASSERT_TRUE(SetActiveIsa(isa).ok());
+    EXPECT_EQ(ActiveIsa(), isa);
+  }
+  for (int i = 0; i < kIsaCount; ++i) {
+    if (!IsaAvailable(static_cast<Isa>(i))) {
+      EXPECT_EQ(SetActiveIsa(static_cast<Isa>(i)).code(), StatusCode::kUnsupported);
+    }
+  }
+  ASSERT_TRUE(SetActiveIsa(before).ok());
+}
+
+}  // namespace
+}  // namespace kvant
