@@ -1,0 +1,127 @@
+// Format: how one side (K or V) of a page is stored. Touches no data.
+//
+// A value x of a group is coded as  x ~ scale * code + offset  with one scale (and, where the
+// convention has one, one offset or zero) a group. Four affine conventions are in use in the field
+// and give different codes for the same group, so the name of the convention is part of the format:
+//
+//   none   symmetric:     s = amax / (2^(b-1) - 1),  x ~ s * (code - 2^(b-1))
+//   ext    llama.cpp's:   s = extreme / -2^(b-1) (signed),  x ~ s * (code - 2^(b-1))
+//   min    min-offset:    s = (max - min) / (2^b - 1),  x ~ s * code + min          (KIVI, DiffKV)
+//   zero   integer zero:  same s, z = rint(-min / s),  x ~ s * (code - z)           (GPTQ, AWQ)
+//   rzero  real zero:     same s, zeta = -min / s,     x ~ s * code - zeta * s      (QServe)
+//
+// Every printed byte and every allocated byte of kvant comes from this file and page_layout.h.
+// Thread rules: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvant/status.h"
+
+namespace kvant {
+
+// Tokens of the unit in which positions, windows and kernels count.
+inline constexpr int kPageTokens = 64;
+
+enum class Side { kK, kV };
+
+enum class Levels {
+  kFloat,     // no codes: the value itself in a float type
+  kUniform,   // evenly spaced codes of 2, 3, 4, 5, 6 or 8 bits
+  kCodebook,  // iq4_nl: 16 signed 8-bit levels, one scale a group
+};
+enum class FloatType { kF32, kF16, kBf16 };
+enum class Axis {
+  kChannel,  // a group runs along tokens, one scale per channel (K's habit)
+  kToken,    // a group runs along channels, one scale per token (V's habit)
+};
+enum class Offset { kNone, kExtreme, kMin, kIntegerZero, kRealZero };
+
+struct Format {
+  Levels levels = Levels::kFloat;
+  FloatType float_type = FloatType::kF16;  // levels == kFloat
+  int bits = 16;
+  Axis axis = Axis::kToken;
+  int group = 0;  // values that share one scale; 0: the whole head (axis token only)
+  Offset offset = Offset::kNone;
+
+  bool operator==(const Format&) const = default;
+
+  bool is_float() const { return levels == Levels::kFloat; }
+
+  // Bytes of metadata of one group: an f16 scale and, unless symmetric, one 16-bit offset or zero.
+  int metadata_bytes_per_group() const {
+    if (is_float()) return 0;
+    return offset == Offset::kNone || offset == Offset::kExtreme ? 2 : 4;
+  }
+
+  // Bits a value with its share of the metadata: pages only, padding left out, for a head of
+  // `head_dim` channels. 4.25 for int4 in groups of 128.
+  double EffectiveBits(int head_dim) const;
+};
+
+inline constexpr Format kF32{Levels::kFloat, FloatType::kF32, 32, Axis::kToken, 0, Offset::kNone};
+inline constexpr Format kF16{Levels::kFloat, FloatType::kF16, 16, Axis::kToken, 0, Offset::kNone};
+inline constexpr Format kBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::kToken, 0, Offset::kNone};
+
+// Parses one side's spec:
+//   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
+// Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
+// channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
+// kInvalidArgument names the part that is wrong and lists what is possible.
+Result<Format> ParseFormat(std::string_view spec, Side side);
+
+// The canonical spec, which ParseFormat reads back to an equal Format; aliases print as themselves.
+std::string FormatSpec(const Format& format);
+
+// Whether the format can store a head of this size; the sentence names what does not fit. A group
+// that does not divide head_dim ends in a short tail group, billed as what it is.
+Status CheckFormat(const Format& format, Side side, int head_dim);
+
+// What --kv and the -ctk/-ctv flags say together: both sides, sinks and window.
+struct KvSpec {
+  Format k = kF16;
+  Format v = kF16;
+  int sinks_tokens = 4;    // the first tokens, kept as they came; 0 to 64
+  int window_tokens = 64;  // newest tokens, kept as they came; a multiple of 64
+  std::vector<int> skip_layers;  // layers whose pages stay f16
+
+  bool operator==(const KvSpec&) const = default;
+};
+
+// Presets: f32 f16 bf16 int8 int4 int3 int2, with an optional ":g<N>" that sets the group of both
+// sides; any spec of ParseFormat names both sides alike. A preset of the roadmap that this build
+// does not hold is refused by name.
+Result<KvSpec> ParseKvPreset(std::string_view preset);
+std::vector<std::string> KvPresetNames();
+
+// The shape of what a model caches.
+struct KvGeometry {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int q_heads = 0;  // a multiple of kv_heads
+
+  int group_ratio() const { return q_heads / kv_heads; }
+  bool operator==(const KvGeometry&) const = default;
+};
+
+// kInvalidArgument unless 1 <= layers <= 1024, heads and head_dim are positive and sane
+// (head_dim 4..1024, a multiple of 4) and q_heads is a multiple of kv_heads.
+Status CheckGeometry(const KvGeometry& geometry);
+
+// Checks formats, window, sinks and layer numbers against a geometry: the one capability check
+// that every entry point uses.
+Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry);
+
+// The formats of one layer after skip_layers.
+struct FormatPair {
+  Format k, v;
+  bool operator==(const FormatPair&) const = default;
+};
+FormatPair LayerFormats(const KvSpec& spec, int layer);
+
+}  // namespace kvant

@@ -1,0 +1,112 @@
+// Cache: the pages of any number of sequences on one geometry and one KvSpec.
+//
+// Storage. Each layer has two page layouts: "open" (float; where tokens are written and where the
+// window lives) and "stored" (the layer's format pair). Pages come from pools, one a distinct
+// layout; free + used = total in every pool, always. A layer whose formats are float on both sides
+// has one layout: its open pages simply stay.
+//
+// The one precision rule. Let B = page_tokens() (64 unless a channel group is longer) and
+// W = ceil(window / B) pages. A query in page P reads page p as stored iff p + W < P, otherwise as
+// written. It depends on positions only, never on chunk sizes, so the stored bytes are the same for
+// any chunking. The first `sinks` tokens are kept as written in a small page of their own, are never
+// read from page 0 and stay out of its ranges. Layers with float formats have neither sinks nor
+// window of their own.
+//
+// One step of a sequence of length n that adds m tokens:
+//   Reserve(seq, m)                      may fail; nothing changed then
+//   for every layer: Append(...)         writes K and V of positions n .. n+m-1
+//                    Seal(...)           encodes the pages that queries of the last page and later
+//                                        ones read as stored; the open copies stay for now
+//                    View(...)           per KV head and query page of the step, any number of times
+//                    Release(...)        gives back the open copies of sealed pages
+//   Commit(seq, m)                       the length becomes n + m
+// Rollback(seq) undoes an abandoned step: length n, bytes as before it.
+//
+// Thread rules: different (layer, kv_head) of one step may be appended, viewed and closed by
+// different threads; everything else is for one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/view.h"
+#include "kvant/format.h"
+#include "kvant/status.h"
+
+namespace kvant {
+
+using SequenceId = int32_t;
+
+// What the cache holds and costs right now, in bytes. All sequences, shared pages counted once.
+struct CacheLedger {
+  int64_t code_bytes = 0;      // codes (or values of float formats) of stored pages
+  int64_t metadata_bytes = 0;  // scales and offsets of stored pages
+  int64_t padding_bytes = 0;   // of stored pages
+  int64_t window_bytes = 0;    // open and window pages, whole pages
+  int64_t sink_bytes = 0;
+  int64_t kv_bytes = 0;         // the sum of the above
+  int64_t allocated_bytes = 0;  // what the pools asked of the system
+  int64_t stored_tokens = 0;    // sequence tokens in stored pages, sinks left out
+  int64_t tokens = 0;           // sum of sequence lengths
+  double effective_bits = 0;    // 8 * kv_bytes / (tokens * 2 * layers * kv_heads * head_dim)
+};
+
+class Cache {
+ public:
+  // context_tokens: longest sequence that will be accepted. budget_bytes: upper bound of what the
+  // pools may allocate (0: none). Checks everything with CheckKvSpec.
+  static Result<std::unique_ptr<Cache>> Create(const KvGeometry& geometry, const KvSpec& spec,
+                                               int64_t context_tokens, int64_t budget_bytes = 0);
+  ~Cache();
+
+  const KvGeometry& geometry() const;
+  const KvSpec& spec() const;
+  int page_tokens() const;
+  int window_pages() const;
+  const PageLayout& stored_layout(int layer) const;
+  const PageLayout& open_layout(int layer) const;
+
+  // Sequences. Ids are reused after Free.
+  Result<SequenceId> NewSequence();
+  // A second timeline that shares every full page by reference count; only the open page is copied.
+  Result<SequenceId> Fork(SequenceId seq);
+  Status Free(SequenceId seq);
+  int64_t length(SequenceId seq) const;
+
+  Status Reserve(SequenceId seq, int64_t new_tokens);
+  // k, v: [new_tokens][head_dim] of one KV head, row strides in values. A NaN, an infinity or a
+  // value that the open type cannot hold is refused with layer, head, position and channel named.
+  Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
+                const float* v, int64_t v_stride, int64_t new_tokens);
+  // What queries of page `query_page` (absolute page index) see of one head.
+  HeadView View(SequenceId seq, int layer, int kv_head, int64_t query_page) const;
+  Status Seal(SequenceId seq, int layer, int kv_head);
+  void Release(SequenceId seq, int layer, int kv_head);
+  void Commit(SequenceId seq, int64_t new_tokens);
+  void Rollback(SequenceId seq);
+
+  // Drops the newest tokens. Exact while the cut lies in a page that is still held as written;
+  // further back kOutOfRange names the earliest possible length.
+  Status Truncate(SequenceId seq, int64_t length);
+  int64_t earliest_truncate(SequenceId seq) const;
+
+  CacheLedger ledger() const;
+  // Bytes that one decode step of this sequence reads, from the layouts.
+  int64_t bytes_read_per_token(SequenceId seq) const;
+
+  // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open.
+  const std::byte* StoredPage(SequenceId seq, int layer, int kv_head, int64_t page) const;
+
+  struct PoolCount {
+    int64_t page_bytes, used_pages, free_pages, total_pages;
+  };
+  std::vector<PoolCount> pool_counts() const;
+
+ private:
+  struct Impl;
+  explicit Cache(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvant

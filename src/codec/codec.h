@@ -1,0 +1,59 @@
+// Codec: turns an open page (float sides) into a stored page and back. Bit-exact: every ISA level
+// writes the same bytes, because each value is coded as
+//   code = clamp(rint((x - offset) / scale))   in f32, with the scale and offset as *stored* (f16),
+// a true division and round half to even, and nothing is fused (-ffp-contract=off).
+//
+// Constant groups decode exactly. Values are finite f16/bf16/f32 numbers that the cache has checked.
+// Thread rules: pure functions on the caller's bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format/page_layout.h"
+
+namespace kvant {
+
+// Codes one side of a page.
+//   source   the same side in `open` layout (float format, open.tokens >= stored.tokens or equal)
+//   first_token  tokens before it belong to the sinks: they stay out of every range, their codes
+//                and (axis token) their scales are written as 0
+//   stored   [layout.bytes], written whole, padding included
+// A float stored format equal to the open one is copied.
+void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayout& layout,
+                int first_token, std::byte* stored);
+
+// Decodes one side of a stored page, float or coded, to f32.
+//   out  [tokens][head_dim], row stride `out_stride` values
+void DecodeSide(const SideLayout& layout, const std::byte* stored, float* out, int64_t out_stride);
+
+// The scalar reference: readable, in the order of the formulas. What the levels are tested against.
+void EncodeSideReference(const SideLayout& open, const std::byte* source, const SideLayout& layout,
+                         int first_token, std::byte* stored);
+
+// Reads one value of a float side: token t of the page, channel c.
+float LoadFloatValue(const SideLayout& layout, const std::byte* side, int token, int channel);
+// Writes one value of a float side, rounded to its type; the caller has checked the range.
+void StoreFloatValue(const SideLayout& layout, std::byte* side, int token, int channel, float value);
+
+// One group on its own: what `explain --group` shows and the codecs use.
+struct GroupParameters {
+  float scale = 0;        // as stored
+  float offset = 0;       // decode: x ~ scale * code + offset, in f32
+  uint16_t scale_bits = 0;   // f16
+  uint16_t offset_bits = 0;  // f16 min or zeta, int16 z; 0 for symmetric conventions
+};
+// min, max over the group; extreme: the value of largest magnitude, the first of equals, signed.
+GroupParameters FitGroup(const Format& format, float min, float max, float extreme);
+// Scale and offset as a decoder sees them.
+GroupParameters UnpackParameters(const Format& format, uint16_t scale_bits, uint16_t offset_bits);
+// Code of one value under fitted parameters; 0 .. 2^bits - 1.
+int CodeOf(const Format& format, const GroupParameters& p, float value);
+// Value of a code.
+float ValueOf(const Format& format, const GroupParameters& p, int code);
+
+// iq4_nl's levels (llama.cpp's kvalues_iq4nl), in units of the scale.
+inline constexpr int8_t kIq4NlLevels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                            1,    13,   25,  38,  53,  69,  89,  113};
+
+}  // namespace kvant

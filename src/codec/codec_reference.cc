@@ -1,0 +1,173 @@
+// The scalar codec, in the order of the formulas: gather a group, fit it, code it, place the codes.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/float16.h"
+#include "codec/codec.h"
+
+namespace kvant {
+namespace {
+
+// A group of one coded side: the positions it covers and where its metadata lies.
+struct GroupPlace {
+  int first_token, tokens;
+  int first_channel, channels;
+  int scale_byte;  // from the start of the side
+};
+
+// Calls visit(GroupPlace) for every group of the side.
+template <typename Visit>
+void ForEachGroup(const SideLayout& s, const Visit& visit) {
+  if (s.format.axis == Axis::kChannel) {
+    for (int g = 0; g < s.token_groups; ++g) {
+      for (int c = 0; c < s.head_dim; ++c) {
+        visit(GroupPlace{g * s.group, s.group, c, 1, (g * s.padded_dim + c) * 2});
+      }
+    }
+    return;
+  }
+  for (int t = 0; t < s.tokens; ++t) {
+    const int block = t / s.block_tokens, row = t % s.block_tokens;
+    for (int g = 0; g < s.channel_groups; ++g) {
+      const int first = g * s.group, count = std::min(s.group, s.head_dim - first);
+      visit(GroupPlace{t, 1, first, count,
+                       block * s.block_metadata_bytes + (g * s.block_tokens + row) * 2});
+    }
+  }
+}
+
+void StoreU16(std::byte* at, uint16_t value) { std::memcpy(at, &value, sizeof value); }
+uint16_t LoadU16(const std::byte* at) {
+  uint16_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Visits the (byte, shift, plane width) of every plane that holds part of a code.
+template <typename Visit>
+void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visit) {
+  const Planes planes = PlanesOf(s.format.bits);
+  const int block = token / s.block_tokens, row = token % s.block_tokens;
+  const int lane = s.side == Side::kK ? row : channel;
+  const int element = s.side == Side::kK ? channel : row;
+  const int base = s.metadata_bytes + block * s.block_bytes;
+  const CodePlace low = PlaceOf(planes.low, s.lanes(), s.reduce(), lane, element);
+  visit(base + low.byte, low.shift, planes.low, 0);
+  if (planes.high == 0) return;
+  const CodePlace high = PlaceOf(planes.high, s.lanes(), s.reduce(), lane, element);
+  visit(base + s.plane_bytes[0] + high.byte, high.shift, planes.high, planes.low);
+}
+
+void StoreCode(const SideLayout& s, std::byte* stored, int token, int channel, int code) {
+  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
+    const int part = (code >> from) & ((1 << bits) - 1);
+    stored[byte] |= static_cast<std::byte>(part << shift);
+  });
+}
+
+int LoadCode(const SideLayout& s, const std::byte* stored, int token, int channel) {
+  int code = 0;
+  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
+    code |= ((static_cast<int>(stored[byte]) >> shift) & ((1 << bits) - 1)) << from;
+  });
+  return code;
+}
+
+GroupParameters LoadParameters(const SideLayout& s, const std::byte* stored, int scale_byte) {
+  const bool has_offset = s.format.metadata_bytes_per_group() == 4;
+  return UnpackParameters(
+      s.format, LoadU16(stored + scale_byte),
+      has_offset ? LoadU16(stored + scale_byte + s.offsets_from_scales) : uint16_t{0});
+}
+
+void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayout& s,
+                 int first_token, const GroupPlace& place, std::byte* stored) {
+  const int begin = std::max(place.first_token, first_token);
+  const int end = place.first_token + place.tokens;
+  if (begin >= end) return;  // sinks only: the zeros written before stand
+  float min = INFINITY, max = -INFINITY, extreme = 0;
+  const auto for_each_value = [&](const auto& visit) {
+    for (int t = begin; t < end; ++t) {
+      for (int c = place.first_channel; c < place.first_channel + place.channels; ++c) {
+        visit(t, c, LoadFloatValue(open, source, t, c));
+      }
+    }
+  };
+  for_each_value([&](int, int, float x) {
+    min = std::min(min, x);
+    max = std::max(max, x);
+    if (std::fabs(x) > std::fabs(extreme)) extreme = x;
+  });
+  const GroupParameters p = FitGroup(s.format, min, max, extreme);
+  StoreU16(stored + place.scale_byte, p.scale_bits);
+  if (s.format.metadata_bytes_per_group() == 4) {
+    StoreU16(stored + place.scale_byte + s.offsets_from_scales, p.offset_bits);
+  }
+  for_each_value([&](int t, int c, float x) { StoreCode(s, stored, t, c, CodeOf(s.format, p, x)); });
+}
+
+}  // namespace
+
+float LoadFloatValue(const SideLayout& s, const std::byte* side, int token, int channel) {
+  const int block = token / s.block_tokens, row = token % s.block_tokens;
+  const int width = s.side == Side::kK ? s.block_tokens : s.padded_dim;
+  const int at = s.side == Side::kK ? channel * width + row : row * width + channel;
+  const std::byte* base = side + static_cast<int64_t>(block) * s.block_bytes;
+  if (s.format.float_type == FloatType::kF32) {
+    float value;
+    std::memcpy(&value, base + at * 4, sizeof value);
+    return value;
+  }
+  const uint16_t bits = LoadU16(base + at * 2);
+  return s.format.float_type == FloatType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+}
+
+void StoreFloatValue(const SideLayout& s, std::byte* side, int token, int channel, float value) {
+  const int block = token / s.block_tokens, row = token % s.block_tokens;
+  const int width = s.side == Side::kK ? s.block_tokens : s.padded_dim;
+  const int at = s.side == Side::kK ? channel * width + row : row * width + channel;
+  std::byte* base = side + static_cast<int64_t>(block) * s.block_bytes;
+  switch (s.format.float_type) {
+    case FloatType::kF32: std::memcpy(base + at * 4, &value, sizeof value); break;
+    case FloatType::kF16: StoreU16(base + at * 2, F32ToF16(value)); break;
+    case FloatType::kBf16: StoreU16(base + at * 2, F32ToBf16(value)); break;
+  }
+}
+
+void EncodeSideReference(const SideLayout& open, const std::byte* source, const SideLayout& s,
+                         int first_token, std::byte* stored) {
+  if (s.format.is_float()) {
+    for (int t = 0; t < s.tokens; ++t) {
+      for (int c = 0; c < s.head_dim; ++c) {
+        StoreFloatValue(s, stored, t, c, LoadFloatValue(open, source, t, c));
+      }
+    }
+    return;
+  }
+  std::memset(stored, 0, static_cast<size_t>(s.bytes));
+  ForEachGroup(s, [&](const GroupPlace& place) {
+    EncodeGroup(open, source, s, first_token, place, stored);
+  });
+}
+
+void DecodeSide(const SideLayout& s, const std::byte* stored, float* out, int64_t out_stride) {
+  if (s.format.is_float()) {
+    for (int t = 0; t < s.tokens; ++t) {
+      for (int c = 0; c < s.head_dim; ++c) {
+        out[t * out_stride + c] = LoadFloatValue(s, stored, t, c);
+      }
+    }
+    return;
+  }
+  ForEachGroup(s, [&](const GroupPlace& place) {
+    const GroupParameters p = LoadParameters(s, stored, place.scale_byte);
+    for (int t = place.first_token; t < place.first_token + place.tokens; ++t) {
+      for (int c = place.first_channel; c < place.first_channel + place.channels; ++c) {
+        out[t * out_stride + c] = ValueOf(s.format, p, LoadCode(s, stored, t, c));
+      }
+    }
+  });
+}
+
+}  // namespace kvant

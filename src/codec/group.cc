@@ -1,0 +1,130 @@
+// One group: how scale, offset and codes follow from its values under each convention.
+#include <algorithm>
+#include <cmath>
+
+#include "base/float16.h"
+#include "codec/codec.h"
+
+namespace kvant {
+namespace {
+
+// The smallest f16 above zero: a range too small for f16 is coded with this step instead of 0.
+constexpr uint16_t kSmallestF16 = 1;
+
+// Largest |z| of the integer convention: int16 with room for the rounding of x / s.
+constexpr float kMaxIntegerZero = 32000.0f;
+
+int MaxCode(const Format& f) { return (1 << f.bits) - 1; }
+int Centre(const Format& f) { return 1 << (f.bits - 1); }
+
+// f16 of a step that must not vanish: |step| > 0 gives a non-zero scale.
+uint16_t StepBits(float step) {
+  const uint16_t bits = F32ToF16(step);
+  return (bits & 0x7fff) == 0 && step != 0.0f ? static_cast<uint16_t>(bits | kSmallestF16) : bits;
+}
+
+// A constant group under a convention without a real offset: value = +-|c| * (1 - 0) or (0 - 1).
+// Exact, because c came from a 16-bit float (for f32 input: to the precision of the scale).
+GroupParameters ConstantGroup(const Format& format, float c) {
+  const uint16_t scale = StepBits(std::fabs(c));
+  uint16_t zero = 0;
+  if (c < 0) zero = format.offset == Offset::kIntegerZero ? 1 : F32ToF16(1.0f);
+  return UnpackParameters(format, scale, zero);
+}
+
+}  // namespace
+
+GroupParameters UnpackParameters(const Format& format, uint16_t scale_bits, uint16_t offset_bits) {
+  GroupParameters p;
+  p.scale_bits = scale_bits;
+  p.offset_bits = offset_bits;
+  p.scale = F16ToF32(scale_bits);
+  switch (format.offset) {
+    case Offset::kNone:
+    case Offset::kExtreme:
+      p.offset = format.levels == Levels::kCodebook ? 0.0f
+                                                    : -p.scale * static_cast<float>(Centre(format));
+      break;
+    case Offset::kMin: p.offset = F16ToF32(offset_bits); break;
+    case Offset::kIntegerZero:
+      p.offset = -static_cast<float>(static_cast<int16_t>(offset_bits)) * p.scale;
+      break;
+    case Offset::kRealZero: p.offset = -F16ToF32(offset_bits) * p.scale; break;
+  }
+  return p;
+}
+
+GroupParameters FitGroup(const Format& format, float min, float max, float extreme) {
+  const float steps = static_cast<float>(MaxCode(format));
+  switch (format.offset) {
+    case Offset::kNone: {
+      if (format.levels == Levels::kCodebook) {
+        return UnpackParameters(format, StepBits(extreme / kIq4NlLevels[0]), 0);
+      }
+      const float amax = std::max(std::fabs(min), std::fabs(max));
+      return UnpackParameters(format, StepBits(amax / static_cast<float>(Centre(format) - 1)), 0);
+    }
+    case Offset::kExtreme:
+      return UnpackParameters(format, StepBits(extreme / static_cast<float>(-Centre(format))), 0);
+    case Offset::kMin: return UnpackParameters(format, StepBits((max - min) / steps), F32ToF16(min));
+    case Offset::kIntegerZero: {
+      if (min == max) return ConstantGroup(format, min);
+      const float reach = std::max(std::fabs(min), std::fabs(max)) / kMaxIntegerZero;
+      const uint16_t scale = StepBits(std::max((max - min) / steps, reach));
+      const float z = std::rint(-min / F16ToF32(scale));
+      return UnpackParameters(format, scale, static_cast<uint16_t>(static_cast<int16_t>(z)));
+    }
+    case Offset::kRealZero: {
+      if (min == max) return ConstantGroup(format, min);
+      const uint16_t scale = StepBits(std::max((max - min) / steps, std::fabs(min) / kF16Max));
+      return UnpackParameters(format, scale, F32ToF16(-min / F16ToF32(scale)));
+    }
+  }
+  return {};
+}
+
+int CodeOf(const Format& format, const GroupParameters& p, float value) {
+  if (p.scale == 0.0f) {  // a constant group of the min convention, or all zeros
+    return format.offset == Offset::kMin || format.offset == Offset::kIntegerZero ||
+                   format.offset == Offset::kRealZero
+               ? 0
+               : format.levels == Levels::kCodebook ? 8 : Centre(format);
+  }
+  if (format.levels == Levels::kCodebook) {
+    const float unit = value / p.scale;
+    int best = 0;
+    for (int i = 1; i < 16; ++i) {
+      if (std::fabs(unit - kIq4NlLevels[i]) < std::fabs(unit - kIq4NlLevels[best])) best = i;
+    }
+    return best;
+  }
+  const float last = static_cast<float>(MaxCode(format));
+  switch (format.offset) {
+    case Offset::kNone: {
+      const float limit = static_cast<float>(Centre(format) - 1);
+      const float q = std::clamp(std::rint(value / p.scale), -limit, limit);
+      return static_cast<int>(q) + Centre(format);
+    }
+    case Offset::kExtreme:
+      return static_cast<int>(
+          std::clamp(std::rint(value / p.scale) + static_cast<float>(Centre(format)), 0.0f, last));
+    case Offset::kMin:
+      return static_cast<int>(std::clamp(std::rint((value - p.offset) / p.scale), 0.0f, last));
+    case Offset::kIntegerZero: {
+      const float z = static_cast<float>(static_cast<int16_t>(p.offset_bits));
+      return static_cast<int>(std::clamp(std::rint(value / p.scale) + z, 0.0f, last));
+    }
+    case Offset::kRealZero: {
+      const float zeta = F16ToF32(p.offset_bits);
+      return static_cast<int>(std::clamp(std::rint(value / p.scale + zeta), 0.0f, last));
+    }
+  }
+  return 0;
+}
+
+float ValueOf(const Format& format, const GroupParameters& p, int code) {
+  if (format.levels == Levels::kCodebook) return p.scale * kIq4NlLevels[code];
+  return p.scale * static_cast<float>(code) + p.offset;
+}
+
+}  // namespace kvant

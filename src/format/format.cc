@@ -1,0 +1,245 @@
+#include "kvant/format.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "format/page_layout.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
+constexpr int kGroups[] = {16, 32, 64, 128, 256};
+constexpr std::string_view kPossible =
+    "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
+    "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero]";
+
+struct Alias {
+  std::string_view name;
+  Format format;
+};
+constexpr Alias kAliases[] = {
+    {"f32", kF32},
+    {"f16", kF16},
+    {"bf16", kBf16},
+    {"q8_0", {Levels::kUniform, FloatType::kF16, 8, Axis::kToken, 32, Offset::kNone}},
+    {"q4_0", {Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 32, Offset::kExtreme}},
+    {"q4_1", {Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 32, Offset::kMin}},
+    {"q5_0", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kExtreme}},
+    {"q5_1", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kMin}},
+    {"iq4_nl", {Levels::kCodebook, FloatType::kF16, 4, Axis::kToken, 32, Offset::kNone}},
+};
+
+constexpr std::string_view kOffsetNames[] = {"none", "ext", "min", "zero", "rzero"};
+
+// Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
+constexpr std::string_view kPlannedPresets[] = {
+    "fp8",    "kivi4",  "kivi2",   "kvquant4", "kvquant3", "kvquant2", "turbo4",
+    "turbo3", "turbo2", "qserve4", "atom4",    "diffkv",   "mikv",     "qaq",
+    "h2o",    "streaming", "duo"};
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+bool ParseInt(std::string_view text, int* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+template <typename Range>
+bool Contains(const Range& range, int value) {
+  return std::find(std::begin(range), std::end(range), value) != std::end(range);
+}
+
+Status BadSpec(std::string_view spec, const std::string& why) {
+  return Status::InvalidArgument("KV format '" + std::string(spec) + "': " + why + "; " +
+                                 std::string(kPossible));
+}
+
+Status ParseGroup(std::string_view spec, std::string_view part, int* group) {
+  if (!ParseInt(part.substr(1), group) || !Contains(kGroups, *group)) {
+    return BadSpec(spec, "group '" + std::string(part) + "' is not one of g16 g32 g64 g128 g256");
+  }
+  return Status::Ok();
+}
+
+// One of the parts behind the width. `seen` marks axis, group, offset against repetition.
+Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[3], Format* format) {
+  int kind = -1;
+  if (part == "channel" || part == "token") {
+    kind = 0;
+    format->axis = part == "channel" ? Axis::kChannel : Axis::kToken;
+  } else if (part.size() > 1 && part[0] == 'g') {
+    kind = 1;
+    KVANT_RETURN_IF_ERROR(ParseGroup(spec, part, &format->group));
+  } else if (const auto it = std::find(std::begin(kOffsetNames), std::end(kOffsetNames), part);
+             it != std::end(kOffsetNames)) {
+    kind = 2;
+    format->offset = static_cast<Offset>(it - std::begin(kOffsetNames));
+  } else {
+    return BadSpec(spec, "option '" + std::string(part) + "' is unknown");
+  }
+  if (seen[kind]) return BadSpec(spec, "'" + std::string(part) + "' repeats an option");
+  seen[kind] = true;
+  return Status::Ok();
+}
+
+}  // namespace
+
+double Format::EffectiveBits(int head_dim) const {
+  if (is_float()) return bits;
+  const double per_group = 8.0 * metadata_bytes_per_group();
+  if (axis == Axis::kChannel) return bits + per_group / group;
+  const int stored = group == 0 ? head_dim : std::min(group, head_dim);
+  return bits + per_group * DivideUp(head_dim, stored) / head_dim;
+}
+
+Result<Format> ParseFormat(std::string_view spec, Side side) {
+  for (const Alias& alias : kAliases) {
+    if (spec == alias.name) return alias.format;
+  }
+  const std::vector<std::string_view> parts = Split(spec, ':');
+  Format format{Levels::kUniform, FloatType::kF16, 0, side == Side::kK ? Axis::kChannel : Axis::kToken,
+                0, Offset::kMin};
+  if (!parts[0].starts_with("int")) return BadSpec(spec, "unknown name");
+  if (!ParseInt(parts[0].substr(3), &format.bits) || !Contains(kWidths, format.bits)) {
+    return BadSpec(spec, "width '" + std::string(parts[0].substr(3)) + "' is not possible");
+  }
+  bool seen[3] = {};
+  for (size_t i = 1; i < parts.size(); ++i) {
+    KVANT_RETURN_IF_ERROR(ParseOption(spec, parts[i], seen, &format));
+  }
+  if (format.axis == Axis::kChannel && format.group == 0) format.group = kPageTokens;
+  return format;
+}
+
+std::string FormatSpec(const Format& format) {
+  for (const Alias& alias : kAliases) {
+    if (format == alias.format) return std::string(alias.name);
+  }
+  std::string spec = "int" + std::to_string(format.bits);
+  spec += format.axis == Axis::kChannel ? ":channel" : ":token";
+  if (format.group != 0) spec += ":g" + std::to_string(format.group);
+  spec += ":" + std::string(kOffsetNames[static_cast<int>(format.offset)]);
+  return spec;
+}
+
+Status CheckFormat(const Format& format, Side side, int head_dim) {
+  const std::string name = std::string(side == Side::kK ? "K" : "V") + " format " + FormatSpec(format);
+  if (head_dim < 4 || head_dim > 1024 || head_dim % 4 != 0) {
+    return Status::InvalidArgument("head_dim " + std::to_string(head_dim) +
+                                   " is not a multiple of 4 between 4 and 1024");
+  }
+  if (format.is_float()) return Status::Ok();
+  if (!Contains(kWidths, format.bits)) {
+    return Status::InvalidArgument(name + ": a width of " + std::to_string(format.bits) +
+                                   " bits is not possible; possible: 2 3 4 5 6 8");
+  }
+  const bool whole_head = format.axis == Axis::kToken && format.group == 0;
+  if (!whole_head && !Contains(kGroups, format.group)) {
+    return Status::InvalidArgument(name + ": a group of " + std::to_string(format.group) +
+                                   " is not possible; possible: 16 32 64 128 256");
+  }
+  return Status::Ok();
+}
+
+Result<KvSpec> ParseKvPreset(std::string_view preset) {
+  const size_t colon = preset.find(':');
+  const std::string_view name = preset.substr(0, colon);
+  if (std::find(std::begin(kPlannedPresets), std::end(kPlannedPresets), name) !=
+      std::end(kPlannedPresets)) {
+    return Status::Unsupported("KV preset '" + std::string(preset) +
+                               "' is not part of this version; possible: f32 f16 bf16 int8 int4 "
+                               "int3 int2, optionally with :g<N>, or any single KV format");
+  }
+  KvSpec spec;
+  const auto uniform = [](int bits, Axis axis, int group, Offset offset) {
+    return Format{Levels::kUniform, FloatType::kF16, bits, axis, group, offset};
+  };
+  if (name == "int8") {
+    spec.k = uniform(8, Axis::kChannel, 64, Offset::kMin);
+    spec.v = uniform(8, Axis::kToken, 0, Offset::kNone);
+  } else if (name == "int4" || name == "int3") {
+    const int bits = name == "int4" ? 4 : 3;
+    spec.k = uniform(bits, Axis::kChannel, 64, Offset::kMin);
+    spec.v = uniform(bits, Axis::kToken, 64, Offset::kMin);
+  } else if (name == "int2") {
+    spec.k = uniform(2, Axis::kChannel, 32, Offset::kMin);
+    spec.v = uniform(2, Axis::kToken, 32, Offset::kMin);
+  } else {
+    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset, Side::kK));
+    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset, Side::kV));
+    return spec;
+  }
+  if (colon == std::string_view::npos) return spec;
+  const std::string_view rest = preset.substr(colon + 1);
+  if (!rest.starts_with("g") || rest.find(':') != std::string_view::npos) {
+    // More than a group: a plain format for both sides, each on its own axis.
+    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset, Side::kK));
+    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset, Side::kV));
+    return spec;
+  }
+  int group = 0;
+  KVANT_RETURN_IF_ERROR(ParseGroup(preset, rest, &group));
+  spec.k.group = group;
+  spec.v.group = group;
+  return spec;
+}
+
+std::vector<std::string> KvPresetNames() {
+  return {"f32", "f16", "bf16", "int8", "int4", "int3", "int2"};
+}
+
+Status CheckGeometry(const KvGeometry& g) {
+  const auto bad = [](const std::string& what) { return Status::InvalidArgument(what); };
+  if (g.layers < 1 || g.layers > 1024) {
+    return bad("layer count " + std::to_string(g.layers) + " is not between 1 and 1024");
+  }
+  if (g.kv_heads < 1 || g.kv_heads > 4096) {
+    return bad("KV head count " + std::to_string(g.kv_heads) + " is not between 1 and 4096");
+  }
+  if (g.q_heads < 1 || g.q_heads > 4096 || g.q_heads % g.kv_heads != 0) {
+    return bad("q head count " + std::to_string(g.q_heads) + " is not a multiple of " +
+               std::to_string(g.kv_heads) + " KV heads");
+  }
+  return CheckFormat(kF16, Side::kK, g.head_dim);
+}
+
+Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
+  KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
+  KVANT_RETURN_IF_ERROR(CheckFormat(spec.k, Side::kK, geometry.head_dim));
+  KVANT_RETURN_IF_ERROR(CheckFormat(spec.v, Side::kV, geometry.head_dim));
+  if (spec.sinks_tokens < 0 || spec.sinks_tokens > kPageTokens) {
+    return Status::InvalidArgument("kv-sinks " + std::to_string(spec.sinks_tokens) +
+                                   " is not between 0 and 64 tokens");
+  }
+  if (spec.window_tokens < 0 || spec.window_tokens % kPageTokens != 0 ||
+      spec.window_tokens > (1 << 20)) {
+    return Status::InvalidArgument("kv-window " + std::to_string(spec.window_tokens) +
+                                   " is not a multiple of 64 tokens between 0 and 1048576");
+  }
+  for (int layer : spec.skip_layers) {
+    if (layer < 0 || layer >= geometry.layers) {
+      return Status::InvalidArgument("kv-skip-layers names layer " + std::to_string(layer) +
+                                     ", but the model has layers 0 to " +
+                                     std::to_string(geometry.layers - 1));
+    }
+  }
+  return Status::Ok();
+}
+
+FormatPair LayerFormats(const KvSpec& spec, int layer) {
+  const bool skipped = std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) !=
+                       spec.skip_layers.end();
+  return skipped ? FormatPair{kF16, kF16} : FormatPair{spec.k, spec.v};
+}
+
+}  // namespace kvant

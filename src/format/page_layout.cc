@@ -1,0 +1,88 @@
+#include "format/page_layout.h"
+
+#include <algorithm>
+
+namespace kvant {
+namespace {
+
+// The layout is a file format: these figures must never move.
+static_assert(PlaneBytes(4, 64, 64) == 2048);
+static_assert(PlaneBytes(2, 64, 64) == 1024 && PlaneBytes(1, 64, 64) == 512);
+static_assert(PlaneBytes(8, 64, 80) == 5120 && PlaneBytes(1, 64, 80) == 768);
+static_assert(PlaceOf(4, 64, 64, 0, 4).byte == 0 && PlaceOf(4, 64, 64, 0, 4).shift == 4);
+static_assert(PlaceOf(4, 64, 64, 17, 9).byte == 256 + 64 + 4 + 1);
+static_assert(PlaceOf(1, 64, 64, 0, 16).byte == 0 && PlaceOf(1, 64, 64, 0, 16).shift == 4);
+static_assert(PlaceOf(8, 80, 64, 64, 0).byte == 4096);
+
+SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
+  SideLayout s;
+  s.format = format;
+  s.side = side;
+  s.head_dim = head_dim;
+  s.padded_dim = PaddedDim(head_dim);
+  s.tokens = tokens;
+  s.block_tokens = std::min(tokens, kPageTokens);
+  if (format.is_float()) {
+    const int width = side == Side::kK ? head_dim : s.padded_dim;
+    s.block_bytes = s.block_tokens * width * format.bits / 8;
+    s.bytes = DivideUp(s.blocks() * s.block_bytes, kUnitBytes) * kUnitBytes;
+    return s;
+  }
+  const int per_group = format.metadata_bytes_per_group();
+  if (format.axis == Axis::kChannel) {
+    s.group = format.group;
+    s.token_groups = tokens / s.group;
+    s.offsets_from_scales = s.token_groups * s.padded_dim * 2;
+    s.metadata_bytes = s.token_groups * s.padded_dim * per_group;
+  } else {
+    s.group = format.group == 0 ? head_dim : std::min(format.group, head_dim);
+    s.channel_groups = DivideUp(head_dim, s.group);
+    s.offsets_from_scales = s.channel_groups * s.block_tokens * 2;
+    s.block_metadata_bytes = s.channel_groups * s.block_tokens * per_group;
+    s.metadata_bytes = s.block_metadata_bytes * s.blocks();
+  }
+  s.metadata_bytes = DivideUp(s.metadata_bytes, kUnitBytes) * kUnitBytes;
+  const Planes planes = PlanesOf(format.bits);
+  s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
+  s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
+  s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
+  s.bytes = s.metadata_bytes + s.blocks() * s.block_bytes;
+  return s;
+}
+
+}  // namespace
+
+int64_t SideLayout::code_bytes() const {
+  return static_cast<int64_t>(tokens) * head_dim * format.bits / 8;
+}
+
+int64_t SideLayout::used_metadata_bytes() const {
+  const int64_t groups = format.axis == Axis::kChannel
+                             ? static_cast<int64_t>(token_groups) * head_dim
+                             : static_cast<int64_t>(channel_groups) * tokens;
+  return groups * format.metadata_bytes_per_group();
+}
+
+int PageTokensFor(const Format& k, const Format& v) {
+  int tokens = kPageTokens;
+  for (const Format& f : {k, v}) {
+    if (!f.is_float() && f.axis == Axis::kChannel) tokens = std::max(tokens, f.group);
+  }
+  return tokens;
+}
+
+PageLayout MakePageLayout(const Format& k, const Format& v, int head_dim, int page_tokens) {
+  PageLayout layout;
+  layout.k = MakeSide(k, Side::kK, head_dim, page_tokens);
+  layout.v = MakeSide(v, Side::kV, head_dim, page_tokens);
+  layout.tokens = page_tokens;
+  layout.v_offset_bytes = layout.k.bytes;
+  layout.page_bytes = layout.k.bytes + layout.v.bytes;
+  return layout;
+}
+
+FormatPair OpenFormats(const FormatPair& stored) {
+  return {stored.k.is_float() ? stored.k : kF16, stored.v.is_float() ? stored.v : kF16};
+}
+
+}  // namespace kvant
