@@ -1,0 +1,650 @@
+// The attention kernels, written once over 16-lane vectors and included by every ISA level inside an
+// anonymous namespace, after its vec_*-inl.h. Read from the bottom up: AttendSegment is the main loop.
+
+// Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
+template <typename Fn>
+inline void ForTileRows(auto nb, int block, int rows, const Fn& fn) {
+  int row = 0;
+  if constexpr (kTileRows >= 4) {
+    for (; rows - row >= 4; row += 4) fn(nb, std::integral_constant<int, 4>{}, block, row);
+    if (rows - row == 3) {
+      fn(nb, std::integral_constant<int, 3>{}, block, row);
+      return;
+    }
+  }
+  for (; rows - row >= 2; row += 2) fn(nb, std::integral_constant<int, 2>{}, block, row);
+  if (row < rows) fn(nb, std::integral_constant<int, 1>{}, block, row);
+}
+template <typename Fn>
+inline void ForTiles(int blocks, int rows, const Fn& fn) {
+  int block = 0;
+  if constexpr (kTileBlocks >= 4) {
+    for (; blocks - block >= 4; block += 4) {
+      ForTileRows(std::integral_constant<int, 4>{}, block, rows, fn);
+    }
+  }
+  for (; blocks - block >= 2; block += 2) {
+    ForTileRows(std::integral_constant<int, 2>{}, block, rows, fn);
+  }
+  if (block < blocks) ForTileRows(std::integral_constant<int, 1>{}, block, rows, fn);
+}
+
+// ---- 2^x -----------------------------------------------------------------------------------------
+
+// 2^x for x <= 0; below -100 it stays 2^-100 (8e-31), so that no product becomes subnormal.
+// 2^r on [-1/2, 1/2] by its Taylor series to the 6th power: relative error 1.2e-7.
+inline F Exp2(F x) {
+  x = Max(x, Set(-100.0f));
+  const I n = Round(x);
+  const F r = Sub(x, ToFloat(n));
+  F p = Set(1.54035304e-4f);
+  p = Fma(p, r, Set(1.33335581e-3f));
+  p = Fma(p, r, Set(9.61812911e-3f));
+  p = Fma(p, r, Set(5.55041087e-2f));
+  p = Fma(p, r, Set(2.40226507e-1f));
+  p = Fma(p, r, Set(6.93147181e-1f));
+  p = Fma(p, r, Set(1.0f));
+  return Mul(p, PowerOfTwo(n));
+}
+
+// ---- integer dots over coded planes -----------------------------------------------------------------
+
+// How codes are stored is told by three constants: bits of the low and of the high plane, and whether
+// the code is an index into a table of levels.
+
+// Codes of quad kQuad (4 reduce elements) of a step, one unit.
+//   low, high: the planes at this step and lane block; stride: bytes from unit to unit
+template <int kLow, int kHigh, bool kTable, int kParity, int kQuad>
+inline B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B table) {
+  B codes;
+  if constexpr (kLow == 8) {
+    codes = LoadB(low + kQuad * stride);
+  } else if constexpr (kLow == 4) {
+    codes = LoadB(low + kQuad / 2 * stride);
+    if constexpr (kQuad % 2 == 1) codes = ShiftRight<4>(codes);
+    codes = AndB(codes, SetB(0x0f));
+  } else {
+    codes = LoadB(low);
+    if constexpr (kQuad != 0) codes = ShiftRight<2 * kQuad>(codes);
+    codes = AndB(codes, SetB(0x03));
+  }
+  if constexpr (kHigh != 0) {
+    constexpr int kFrom = kHigh == 2 ? 2 * kQuad : 4 * kParity + kQuad;
+    B part = LoadB(high);
+    if constexpr (kFrom > kLow) part = ShiftRight<kFrom - kLow>(part);
+    if constexpr (kFrom < kLow) part = ShiftLeft<kLow - kFrom>(part);
+    codes = OrB(codes, AndB(part, SetB(static_cast<uint8_t>(((1 << kHigh) - 1) << kLow))));
+  }
+  if constexpr (kTable) codes = Lookup(table, codes);
+  return codes;
+}
+
+// The planes of one chunk of lanes of one 64-token block.
+struct ChunkPlanes {
+  const uint8_t* low;
+  const uint8_t* high;
+  int blocks;  // lane blocks of the chunk
+  B table;     // levels + 128 of a codebook
+};
+
+template <int kLow, int kHigh, bool kTable, int NB, int NR>
+struct DotTile {
+  static constexpr bool kWide = kLow == 8 || kTable;  // unsigned codes above 127
+  const ChunkPlanes& planes;
+  int block;
+  const int8_t* x;  // [NR] rows, stride kMaxPaddedDim
+  I acc[NR][NB];
+
+  template <int kParity, int kQuad>
+  inline void Quad(int step) {
+    const int stride = planes.blocks * kUnitBytes;
+    constexpr int kUnits = kLow / 2;
+    B codes[NB];
+    for (int b = 0; b < NB; ++b) {
+      const int at = (block + b) * kUnitBytes;
+      const int high_unit = kHigh == 1 ? step / 2 : step;
+      codes[b] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(
+          planes.low + static_cast<int64_t>(step) * kUnits * stride + at,
+          kHigh == 0 ? nullptr : planes.high + static_cast<int64_t>(high_unit) * stride + at,
+          stride, planes.table);
+    }
+    for (int r = 0; r < NR; ++r) {
+      for (int b = 0; b < NB; ++b) {
+        acc[r][b] = Dot<kWide>(acc[r][b], codes[b], x + r * kMaxPaddedDim + step * kStep + 4 * kQuad);
+      }
+    }
+  }
+  template <int kParity>
+  inline void Step(int step) {
+    Quad<kParity, 0>(step);
+    Quad<kParity, 1>(step);
+    Quad<kParity, 2>(step);
+    Quad<kParity, 3>(step);
+  }
+  inline void Run(int first_step, int end_step, int32_t* sums) {
+    for (int r = 0; r < NR; ++r) {
+      for (int b = 0; b < NB; ++b) acc[r][b] = ZeroI();
+    }
+    if constexpr (kHigh == 1) {
+      int step = first_step;
+      if (step < end_step && step % 2 == 1) Step<1>(step++);
+      for (; step + 2 <= end_step; step += 2) {
+        Step<0>(step);
+        Step<1>(step + 1);
+      }
+      if (step < end_step) Step<0>(step);
+    } else {
+      for (int step = first_step; step < end_step; ++step) Step<0>(step);
+    }
+    for (int r = 0; r < NR; ++r) {
+      for (int b = 0; b < NB; ++b) StoreI(sums + r * kPageTokens + b * kLaneBlock, acc[r][b]);
+    }
+  }
+};
+
+// sums[row][16 * (block - first_block) + lane] = sum over steps of codes * rounded[row].
+template <int kLow, int kHigh, bool kTable>
+inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
+                      int end_step, int rows, SegmentScratch& s) {
+  ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
+    DotTile<kLow, kHigh, kTable, nb(), nr()> tile{planes, first_block + block, s.rounded[row], {}};
+    tile.Run(first_step, end_step, &s.sums[row][block * kLaneBlock]);
+  });
+}
+
+inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, int block, int chunk,
+                                 B table) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.metadata_bytes +
+                      static_cast<int64_t>(block) * side.block_bytes;
+  const int lane_blocks = side.lanes() / kLaneBlock, first = chunk * kChunkBlocks;
+  const int64_t low_per_block = side.plane_bytes[0] / lane_blocks;
+  const int64_t high_per_block = side.plane_bytes[1] / lane_blocks;
+  return {codes + first * low_per_block, codes + side.plane_bytes[0] + first * high_per_block,
+          lane_blocks - first < kChunkBlocks ? lane_blocks - first : kChunkBlocks, table};
+}
+
+// ---- metadata --------------------------------------------------------------------------------------
+
+// The middle of the code range: codes are centred on it, so that rounding errors of the query or the
+// probability multiply values of either sign.
+inline float CentreOf(const Format& f) {
+  if (f.levels == Levels::kCodebook) return 128.0f;
+  return 0.5f * static_cast<float>((1 << f.bits) - 1);
+}
+
+// Reads `count` (a multiple of 16) groups: scale[] and centred[] = value of the middle code, such
+// that value = scale * (code - centre) + centred.
+inline void ReadMetadata(const SideLayout& side, const std::byte* scales, int count,
+                         SegmentScratch& s) {
+  const std::byte* offsets = scales + side.offsets_from_scales;
+  const Format& f = side.format;
+  const float centre = CentreOf(f);
+  const float half = f.levels == Levels::kCodebook ? 0.0f
+                                                   : centre - static_cast<float>(1 << (f.bits - 1));
+  for (int i = 0; i < count; i += kLaneBlock) {
+    const F scale = LoadF16(scales + 2 * i);
+    F centred;
+    switch (f.offset) {
+      case Offset::kMin: centred = Fma(scale, Set(centre), LoadF16(offsets + 2 * i)); break;
+      case Offset::kIntegerZero:
+        centred = Mul(scale, Sub(Set(centre), ToFloat(LoadI16(offsets + 2 * i))));
+        break;
+      case Offset::kRealZero:
+        centred = Mul(scale, Sub(Set(centre), LoadF16(offsets + 2 * i)));
+        break;
+      default: centred = Mul(scale, Set(half)); break;
+    }
+    Store(s.scale + i, scale);
+    Store(s.centred + i, centred);
+  }
+}
+
+// Rounds folded[row][first..first+count) to 8 bits. Returns the step; `sum` gets the sum of the
+// rounded values, which is what centres the codes exactly.
+inline float RoundRow(SegmentScratch& s, int row, int first, int count, float amax, int32_t* sum) {
+  const float step = amax * (1.0f / 127.0f);
+  const float inverse = amax > 1e-35f ? 127.0f / amax : 0.0f;  // below: the quotient overflows
+  I total = ZeroI();
+  for (int i = first; i < first + count; i += kLaneBlock) {
+    const I r = Round(Mul(Load(s.folded[row] + i), Set(inverse)));
+    StoreI8(s.rounded[row] + i, r);
+    total = AddI(total, r);
+  }
+  *sum = ReduceAddI(total);
+  return step;
+}
+
+// ---- scores ----------------------------------------------------------------------------------------
+
+// K per channel: the scales are folded into the query once a page, q'_c = q_c * s_c.
+template <int kLow, int kHigh, bool kTable>
+inline void ScoreChannelBlock(const SideLayout& side, const BlockRef& ref, int index, B table,
+                              const SegmentRows& rows, SegmentScratch& s) {
+  const float centre = CentreOf(side.format);
+  const int group = side.group < kPageTokens ? side.group : kPageTokens;
+  const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
+  for (int token = 0; token < kPageTokens; token += group) {
+    const int group_index = (ref.block * kPageTokens + token) / side.group;
+    ReadMetadata(side, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
+                 side.padded_dim, s);
+    float step[kMaxRows], bias[kMaxRows];
+    for (int r = 0; r < rows.rows; ++r) {
+      F amax = Zero(), constant = Zero();
+      for (int c = 0; c < side.padded_dim; c += kLaneBlock) {
+        const F q = Load(rows.q[r] + c);
+        const F folded = Mul(q, Load(s.scale + c));
+        Store(s.folded[r] + c, folded);
+        amax = Max(amax, Abs(folded));
+        constant = Fma(q, Load(s.centred + c), constant);
+      }
+      int32_t sum;
+      step[r] = RoundRow(s, r, 0, side.padded_dim, ReduceMax(amax), &sum);
+      bias[r] = ReduceAdd(constant) - step[r] * (centre * static_cast<float>(sum));
+    }
+    const int first_block = token / kLaneBlock, num_blocks = group / kLaneBlock;
+    DotPlanes<kLow, kHigh, kTable>(planes, first_block, num_blocks, 0, side.padded_dim / kStep,
+                                   rows.rows, s);
+    for (int r = 0; r < rows.rows; ++r) {
+      float* scores = s.scores[r] + index * kPageTokens + token;
+      for (int i = 0; i < group; i += kLaneBlock) {
+        Store(scores + i, Fma(ToFloat(LoadI(s.sums[r] + i)), Set(step[r]), Set(bias[r])));
+      }
+    }
+  }
+}
+
+// K per token: one rounded query serves all pages, each score is multiplied by its token's scale.
+template <int kLow, int kHigh, bool kTable>
+inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
+                              SegmentScratch& s) {
+  const SideLayout& side = segment.layout->k;
+  const float centre = CentreOf(side.format);
+  for (int g = 0; g < side.channel_groups; ++g) {
+    const int first = g * side.group;
+    const int end = g + 1 == side.channel_groups ? side.padded_dim : first + side.group;
+    float step[kMaxRows], centre_sum[kMaxRows], q_sum[kMaxRows];
+    for (int r = 0; r < rows.rows; ++r) {
+      F amax = Zero(), total = Zero();
+      for (int c = first; c < end; c += kLaneBlock) {
+        const F q = Load(rows.q[r] + c);
+        Store(s.folded[r] + c, q);
+        amax = Max(amax, Abs(q));
+        total = Add(total, q);
+      }
+      int32_t sum;
+      step[r] = RoundRow(s, r, first, end - first, ReduceMax(amax), &sum);
+      centre_sum[r] = centre * static_cast<float>(sum);
+      q_sum[r] = ReduceAdd(total);
+    }
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      const BlockRef& ref = segment.blocks[i];
+      ReadMetadata(side,
+                   ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+                       static_cast<int64_t>(g) * kPageTokens * 2,
+                   kPageTokens, s);
+      const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
+      DotPlanes<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
+                                     s);
+      for (int r = 0; r < rows.rows; ++r) {
+        float* scores = s.scores[r] + i * kPageTokens;
+        for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+          const F before = g == 0 ? Zero() : Load(scores + t);
+          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + t)), Set(centre_sum[r])), Set(step[r]));
+          const F constant = Fma(Load(s.centred + t), Set(q_sum[r]), before);
+          Store(scores + t, Fma(Load(s.scale + t), dot, constant));
+        }
+      }
+    }
+  }
+}
+
+template <FloatType kType>
+inline F LoadValue(const std::byte* base, int64_t at) {
+  if constexpr (kType == FloatType::kF32) {
+    return Load(reinterpret_cast<const float*>(base) + at);
+  } else if constexpr (kType == FloatType::kF16) {
+    return LoadF16(base + 2 * at);
+  } else {
+    return LoadBf16(base + 2 * at);
+  }
+}
+
+// K in a float type: [head_dim][tokens], lanes are tokens, the query is broadcast.
+template <FloatType kType>
+inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int index,
+                            const SegmentRows& rows, SegmentScratch& s) {
+  const std::byte* base = ref.page + static_cast<int64_t>(ref.block) * side.block_bytes;
+  const int lane_blocks = (ref.end + kLaneBlock - 1) / kLaneBlock;
+  ForTiles(lane_blocks, rows.rows, [&](auto nb, auto nr, int block, int row) {
+    F acc[nr()][nb()];
+    for (auto& line : acc) {
+      for (F& a : line) a = Zero();
+    }
+    for (int c = 0; c < side.head_dim; ++c) {
+      F keys[nb()];
+      for (int b = 0; b < nb(); ++b) {
+        keys[b] = LoadValue<kType>(base, static_cast<int64_t>(c) * side.block_tokens +
+                                             (block + b) * kLaneBlock);
+      }
+      for (int r = 0; r < nr(); ++r) {
+        const F q = Set(rows.q[row + r][c]);
+        for (int b = 0; b < nb(); ++b) acc[r][b] = Fma(keys[b], q, acc[r][b]);
+      }
+    }
+    for (int r = 0; r < nr(); ++r) {
+      for (int b = 0; b < nb(); ++b) {
+        Store(s.scores[row + r] + index * kPageTokens + (block + b) * kLaneBlock, acc[r][b]);
+      }
+    }
+  });
+}
+
+// ---- softmax ---------------------------------------------------------------------------------------
+
+// scores -> probabilities relative to the segment's maximum; invisible slots become 0.
+inline void SoftmaxRow(const Segment& segment, int row_end, float* scores, PartialState& out) {
+  const F nothing = Set(-std::numeric_limits<float>::infinity());
+  F top = nothing;
+  const auto visible_end = [&](int i) {
+    const int end = segment.blocks[i].end, own = row_end - i * kPageTokens;
+    return end < own ? end : own;
+  };
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const int begin = segment.blocks[i].begin, end = visible_end(i);
+    for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+      top = Max(KeepLanes(Load(scores + i * kPageTokens + t), begin - t, end - t, nothing), top);
+    }
+  }
+  out.max = ReduceMax(top);
+  if (out.max == -std::numeric_limits<float>::infinity()) {
+    out.sum = 0.0f;
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      for (int t = 0; t < kPageTokens; t += kLaneBlock) Store(scores + i * kPageTokens + t, Zero());
+    }
+    return;
+  }
+  const F max = Set(out.max);
+  F sum = Zero();
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const int begin = segment.blocks[i].begin, end = visible_end(i);
+    for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+      float* at = scores + i * kPageTokens + t;
+      const F p = KeepLanes(Exp2(Sub(Load(at), max)), begin - t, end - t, Zero());
+      Store(at, p);
+      sum = Add(sum, p);
+    }
+  }
+  out.sum = ReduceAdd(sum);
+}
+
+// ---- weighted sum of V -------------------------------------------------------------------------------
+
+// Adds one chunk's integer dots to the weighted sums of lanes [lane, lane + 16 * num_blocks).
+inline void AddDots(const SegmentRows& rows, const SegmentScratch& s, int lane, int num_blocks,
+                    const float* step, const float* centre_sum, const float* constant) {
+  for (int r = 0; r < rows.rows; ++r) {
+    float* weighted = rows.out[r].weighted + lane;
+    for (int i = 0; i < num_blocks * kLaneBlock; i += kLaneBlock) {
+      const F dot = Sub(ToFloat(LoadI(s.sums[r] + i)), Set(centre_sum[r]));
+      const F before = Add(Load(weighted + i), Set(constant[r]));
+      Store(weighted + i, Fma(dot, Set(step[r]), before));
+    }
+  }
+}
+
+// Calls fn(chunk, first block inside the chunk, number of blocks) over lane blocks [first, end).
+template <typename Fn>
+inline void ForChunks(int first, int end, const Fn& fn) {
+  while (first < end) {
+    const int chunk = first / kChunkBlocks, inside = first % kChunkBlocks;
+    const int left = end - first, room = kChunkBlocks - inside;
+    const int count = left < room ? left : room;
+    fn(chunk, inside, count);
+    first += count;
+  }
+}
+
+// V per token: the scales are folded into the probabilities, w_t = p_t * s_t.
+template <int kLow, int kHigh, bool kTable>
+inline void AccumulateTokenBlock(const SideLayout& side, const std::byte* base, const BlockRef& ref,
+                                 int index, B table, const SegmentRows& rows, SegmentScratch& s) {
+  const float centre = CentreOf(side.format);
+  for (int g = 0; g < side.channel_groups; ++g) {
+    ReadMetadata(side,
+                 base + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+                     static_cast<int64_t>(g) * kPageTokens * 2,
+                 kPageTokens, s);
+    float step[kMaxRows], centre_sum[kMaxRows], constant[kMaxRows];
+    for (int r = 0; r < rows.rows; ++r) {
+      const float* p = s.scores[r] + index * kPageTokens;
+      F amax = Zero(), total = Zero();
+      for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+        const F prob = Load(p + t);
+        const F folded = Mul(prob, Load(s.scale + t));
+        Store(s.folded[r] + t, folded);
+        amax = Max(amax, Abs(folded));
+        total = Fma(prob, Load(s.centred + t), total);
+      }
+      int32_t sum;
+      step[r] = RoundRow(s, r, 0, kPageTokens, ReduceMax(amax), &sum);
+      centre_sum[r] = centre * static_cast<float>(sum);
+      constant[r] = ReduceAdd(total);
+    }
+    const int first = g * side.group / kLaneBlock;
+    const int end = g + 1 == side.channel_groups ? side.padded_dim / kLaneBlock
+                                                 : first + side.group / kLaneBlock;
+    ForChunks(first, end, [&](int chunk, int inside, int count) {
+      const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
+      DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows, s);
+      AddDots(rows, s, (chunk * kChunkBlocks + inside) * kLaneBlock, count, step, centre_sum,
+              constant);
+    });
+  }
+}
+
+// V per channel: the probabilities are rounded as they are, the channel scales come last.
+template <int kLow, int kHigh, bool kTable>
+inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base,
+                                   const BlockRef& ref, int index, B table, const SegmentRows& rows,
+                                   SegmentScratch& s) {
+  const float centre = CentreOf(side.format);
+  const int group = side.group < kPageTokens ? side.group : kPageTokens;
+  for (int token = 0; token < kPageTokens; token += group) {
+    float step[kMaxRows], centre_sum[kMaxRows], mass[kMaxRows];
+    for (int r = 0; r < rows.rows; ++r) {
+      const float* p = s.scores[r] + index * kPageTokens;
+      F amax = Zero(), total = Zero();
+      for (int t = token; t < token + group; t += kLaneBlock) {
+        const F prob = Load(p + t);
+        Store(s.folded[r] + t, prob);
+        amax = Max(amax, prob);
+        total = Add(total, prob);
+      }
+      int32_t sum;
+      step[r] = RoundRow(s, r, token, group, ReduceMax(amax), &sum);
+      centre_sum[r] = centre * static_cast<float>(sum);
+      mass[r] = ReduceAdd(total);
+    }
+    const int group_index = (ref.block * kPageTokens + token) / side.group;
+    ReadMetadata(side, base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
+                 side.padded_dim, s);
+    ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
+      const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
+      DotPlanes<kLow, kHigh, kTable>(planes, inside, count, token / kStep,
+                                     (token + group) / kStep, rows.rows, s);
+      const int lane = chunk * kChunkBlocks * kLaneBlock;
+      for (int r = 0; r < rows.rows; ++r) {
+        for (int i = 0; i < count * kLaneBlock; i += kLaneBlock) {
+          float* weighted = rows.out[r].weighted + lane + i;
+          const F dot =
+              Mul(Sub(ToFloat(LoadI(s.sums[r] + i)), Set(centre_sum[r])), Set(step[r]));
+          const F before = Fma(Load(s.centred + lane + i), Set(mass[r]), Load(weighted));
+          Store(weighted, Fma(Load(s.scale + lane + i), dot, before));
+        }
+      }
+    });
+  }
+}
+
+// V in a float type: [tokens][padded_dim], lanes are channels. Reads visible tokens only: what
+// unwritten slots hold must not reach a result (0 * NaN).
+template <FloatType kType>
+inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, const BlockRef& ref,
+                                 int index, const SegmentRows& rows, SegmentScratch& s) {
+  const std::byte* values = base + static_cast<int64_t>(ref.block) * side.block_bytes;
+  ForTiles(side.padded_dim / kLaneBlock, rows.rows, [&](auto nb, auto nr, int block, int row) {
+    F acc[nr()][nb()];
+    for (int r = 0; r < nr(); ++r) {
+      for (int b = 0; b < nb(); ++b) {
+        acc[r][b] = Load(rows.out[row + r].weighted + (block + b) * kLaneBlock);
+      }
+    }
+    for (int t = ref.begin; t < ref.end; ++t) {
+      F v[nb()];
+      for (int b = 0; b < nb(); ++b) {
+        v[b] = LoadValue<kType>(values, static_cast<int64_t>(t) * side.padded_dim +
+                                            (block + b) * kLaneBlock);
+      }
+      for (int r = 0; r < nr(); ++r) {
+        const F p = Set(s.scores[row + r][index * kPageTokens + t]);
+        for (int b = 0; b < nb(); ++b) acc[r][b] = Fma(v[b], p, acc[r][b]);
+      }
+    }
+    for (int r = 0; r < nr(); ++r) {
+      for (int b = 0; b < nb(); ++b) {
+        Store(rows.out[row + r].weighted + (block + b) * kLaneBlock, acc[r][b]);
+      }
+    }
+  });
+}
+
+// ---- the two phases over a segment -------------------------------------------------------------------
+
+// The 16 levels of iq4_nl plus 128, so that the unsigned dot can read them.
+alignas(16) constexpr uint8_t kTableLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                  129, 141, 153, 166, 181, 197, 217, 241};
+
+// Calls fn(low bits, high bits, table?) with the constants of a coded format.
+template <typename Fn>
+inline void WithCodeKind(const Format& f, const Fn& fn) {
+  using std::integral_constant;
+  const auto kind = [&](auto low, auto high, auto table) { fn(low, high, table); };
+  constexpr integral_constant<int, 0> k0;
+  constexpr integral_constant<int, 1> k1;
+  constexpr integral_constant<int, 2> k2;
+  constexpr integral_constant<int, 4> k4;
+  constexpr integral_constant<int, 8> k8;
+  if (f.levels == Levels::kCodebook) return kind(k4, k0, std::true_type{});
+  switch (f.bits) {
+    case 8: return kind(k8, k0, std::false_type{});
+    case 6: return kind(k4, k2, std::false_type{});
+    case 5: return kind(k4, k1, std::false_type{});
+    case 4: return kind(k4, k0, std::false_type{});
+    case 3: return kind(k2, k1, std::false_type{});
+    default: return kind(k2, k0, std::false_type{});
+  }
+}
+
+// Asks for the bytes of a side ahead of their use: every line, straight into L1.
+inline void PrefetchBytes(const std::byte* at, int bytes) {
+  for (int i = 0; i < bytes; i += 64) Prefetch(at + i);
+}
+
+inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+  const SideLayout& side = segment.layout->k;
+  const auto each_block = [&](const auto& score) {
+    for (int i = 0; i < segment.num_blocks; ++i) score(segment.blocks[i], i);
+  };
+  if (side.format.is_float()) {
+    each_block([&](const BlockRef& ref, int i) {
+      switch (side.format.float_type) {
+        case FloatType::kF32: return ScoreFloatBlock<FloatType::kF32>(side, ref, i, rows, s);
+        case FloatType::kF16: return ScoreFloatBlock<FloatType::kF16>(side, ref, i, rows, s);
+        case FloatType::kBf16: return ScoreFloatBlock<FloatType::kBf16>(side, ref, i, rows, s);
+      }
+    });
+    return;
+  }
+  const B table = LoadTable(kTableLevels);
+  WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
+    if (side.format.axis == Axis::kToken) {
+      ScoreTokenSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(segment, table, rows, s);
+    } else {
+      each_block([&](const BlockRef& ref, int i) {
+        ScoreChannelBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, ref, i, table, rows, s);
+      });
+    }
+  });
+}
+
+inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+  const SideLayout& side = segment.layout->v;
+  const auto each_block = [&](const auto& accumulate) {
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
+    }
+  };
+  if (side.format.is_float()) {
+    each_block([&](const std::byte* base, const BlockRef& ref, int i) {
+      switch (side.format.float_type) {
+        case FloatType::kF32:
+          return AccumulateFloatBlock<FloatType::kF32>(side, base, ref, i, rows, s);
+        case FloatType::kF16:
+          return AccumulateFloatBlock<FloatType::kF16>(side, base, ref, i, rows, s);
+        case FloatType::kBf16:
+          return AccumulateFloatBlock<FloatType::kBf16>(side, base, ref, i, rows, s);
+      }
+    });
+    return;
+  }
+  const B table = LoadTable(kTableLevels);
+  WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
+    each_block([&](const std::byte* base, const BlockRef& ref, int i) {
+      if (side.format.axis == Axis::kToken) {
+        AccumulateTokenBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, base, ref, i, table, rows, s);
+      } else {
+        AccumulateChannelBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, base, ref, i, table, rows, s);
+      }
+    });
+  });
+}
+
+// ---- the three operations of the table ---------------------------------------------------------------
+
+void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {
+  ScoreSegment(segment, rows, s);
+  for (int r = 0; r < rows.rows; ++r) {
+    SoftmaxRow(segment, rows.end[r], s.scores[r], rows.out[r]);
+    for (int c = 0; c < segment.layout->v.padded_dim; c += kLaneBlock) {
+      Store(rows.out[r].weighted + c, Zero());
+    }
+  }
+  AccumulateSegment(segment, rows, s);
+}
+
+void MergeStates(PartialState& into, const PartialState& from, int padded_dim) {
+  if (from.sum == 0.0f) return;
+  const bool first = into.sum == 0.0f;
+  const float max = first || from.max > into.max ? from.max : into.max;
+  const F keep = first ? Zero() : Exp2(Set(into.max - max));
+  const F add = Exp2(Set(from.max - max));
+  for (int c = 0; c < padded_dim; c += kLaneBlock) {
+    const F scaled = Mul(Load(from.weighted + c), add);
+    Store(into.weighted + c, first ? scaled : Fma(Load(into.weighted + c), keep, scaled));
+  }
+  const F sums = Mul(Set(from.sum), add);
+  alignas(64) float lanes[kLaneBlock];
+  Store(lanes, first ? sums : Fma(Set(into.sum), keep, sums));
+  into.sum = lanes[0];
+  into.max = max;
+}
+
+void FinishState(const PartialState& state, int head_dim, float* out) {
+  const F inverse = Set(1.0f / state.sum);
+  alignas(64) float lanes[kLaneBlock];
+  for (int c = 0; c < head_dim; c += kLaneBlock) {
+    Store(lanes, Mul(Load(state.weighted + c), inverse));
+    const int count = head_dim - c < kLaneBlock ? head_dim - c : kLaneBlock;
+    std::memcpy(out + c, lanes, static_cast<size_t>(count) * sizeof(float));
+  }
+}

@@ -1,0 +1,69 @@
+// What one ISA level provides: attention of up to four rows over one segment, and the two
+// operations on partial states. Internal to the module; attention.cc plans, these execute.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/attention.h"
+#include "kvant/isa.h"
+
+namespace kvant {
+
+inline constexpr int kMaxRows = 4;
+inline constexpr int kSegmentBlocks = kSegmentTokens / kPageTokens;
+inline constexpr int kMaxPaddedDim = 1024;
+
+// 64 tokens (fewer in a sink page) of a page.
+struct BlockRef {
+  const std::byte* page = nullptr;
+  int block = 0;       // of the page
+  int begin = 0;       // visible tokens of the block: [begin, end)
+  int end = 0;
+};
+
+struct Segment {
+  const PageLayout* layout = nullptr;
+  BlockRef blocks[kSegmentBlocks];
+  int num_blocks = 0;
+  const std::byte* next_page = nullptr;  // first page of the segment after this one, or nullptr
+};
+
+// Rows read the segment together: each byte is loaded once for all of them.
+struct SegmentRows {
+  int rows = 0;
+  const float* q[kMaxRows];  // [padded_dim], scaled to base-2 scores, padding 0
+  int end[kMaxRows];         // row sees slots < end; slot = 64 * block + token of the block
+  PartialState out[kMaxRows];
+};
+
+// One thread's working memory; about 60 KiB, 64-byte aligned, zero before first use.
+struct alignas(64) SegmentScratch {
+  float scores[kMaxRows][kSegmentTokens];   // scores, then probabilities
+  float folded[kMaxRows][kMaxPaddedDim];    // query or probability times scales, before rounding
+  int8_t rounded[kMaxRows][kMaxPaddedDim];  // the same in 8 bits
+  float scale[kMaxPaddedDim];               // of one group row, as f32
+  float centred[kMaxPaddedDim];             // value of the middle code of each group
+  int32_t sums[kMaxRows][kPageTokens];      // integer dots of one chunk of lanes
+};
+
+struct AttentionKernels {
+  // Writes rows.out[r] = state of row r over the segment (empty where it sees no token).
+  void (*segment)(const Segment& segment, SegmentRows& rows, SegmentScratch& scratch);
+  // into = into merged with the later tokens of `from`.
+  void (*merge)(PartialState& into, const PartialState& from, int padded_dim);
+  // out[head_dim] = weighted / sum.
+  void (*finish)(const PartialState& state, int head_dim, float* out);
+};
+
+const AttentionKernels& AttentionKernelsFor(Isa isa);
+
+// One table a level, defined in kernels_<level>.cc.
+extern const AttentionKernels kAttentionScalar;
+#if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
+extern const AttentionKernels kAttentionAvx2;
+extern const AttentionKernels kAttentionAvxVnni;
+extern const AttentionKernels kAttentionAvx512;
+#endif
+
+}  // namespace kvant

@@ -1,0 +1,23 @@
+// The attention kernels at the avx2 level. Standard headers come first: nothing shared with other
+// files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "attention/kernels.h"
+
+namespace kvant {
+namespace {
+
+#include "attention/vec_avx2-inl.h"
+
+#include "attention/kernel_body-inl.h"
+
+}  // namespace
+
+const AttentionKernels kAttentionAvx2 = {AttendSegment, MergeStates, FinishState};
+
+}  // namespace kvant

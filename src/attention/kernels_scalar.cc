@@ -1,0 +1,21 @@
+// The attention kernels at the scalar level. Standard headers come first: nothing shared with other
+// files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "attention/kernels.h"
+
+namespace kvant {
+namespace {
+
+#include "attention/vec_scalar-inl.h"
+
+#include "attention/kernel_body-inl.h"
+
+}  // namespace
+
+const AttentionKernels kAttentionScalar = {AttendSegment, MergeStates, FinishState};
+
+}  // namespace kvant

@@ -1,0 +1,163 @@
+// Vectors of 16 lanes in plain C++: the reference meaning of every operation that the attention
+// kernels use. The AVX2 and AVX-512 twins give the same bits. Included once, inside an anonymous
+// namespace, by the ISA's own source file.
+
+constexpr int kTileBlocks = 2;  // accumulator tile of the integer dot: lane blocks x rows
+constexpr int kTileRows = 2;
+
+struct F { float v[16]; };           // 16 floats
+struct I { int32_t v[16]; };         // 16 signed integers
+struct B { uint8_t v[64]; };         // 16 lanes x 4 bytes
+
+template <typename Fn>
+inline F MapF(const Fn& fn) {
+  F r;
+  for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
+  return r;
+}
+
+inline F Zero() { return MapF([](int) { return 0.0f; }); }
+inline F Set(float x) { return MapF([=](int) { return x; }); }
+inline F Load(const float* p) { return MapF([=](int i) { return p[i]; }); }
+inline F LoadF16(const std::byte* p) {
+  return MapF([=](int i) {
+    uint16_t h;
+    std::memcpy(&h, p + 2 * i, 2);
+    const uint32_t exponent = (h >> 10) & 0x1f, mantissa = h & 0x3ffu;
+    float magnitude;
+    if (exponent == 0) {
+      magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    } else {
+      const uint32_t bits = ((exponent == 0x1f ? 255u : exponent + 112u) << 23) | (mantissa << 13);
+      std::memcpy(&magnitude, &bits, 4);
+    }
+    return h & 0x8000 ? -magnitude : magnitude;
+  });
+}
+inline F LoadBf16(const std::byte* p) {
+  return MapF([=](int i) {
+    uint16_t h;
+    std::memcpy(&h, p + 2 * i, 2);
+    const uint32_t bits = static_cast<uint32_t>(h) << 16;
+    float f;
+    std::memcpy(&f, &bits, 4);
+    return f;
+  });
+}
+inline I LoadI16(const std::byte* p) {
+  I r;
+  for (int i = 0; i < 16; ++i) {
+    int16_t h;
+    std::memcpy(&h, p + 2 * i, 2);
+    r.v[i] = h;
+  }
+  return r;
+}
+inline void Store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
+inline F Add(F a, F b) { return MapF([&](int i) { return a.v[i] + b.v[i]; }); }
+inline F Sub(F a, F b) { return MapF([&](int i) { return a.v[i] - b.v[i]; }); }
+inline F Mul(F a, F b) { return MapF([&](int i) { return a.v[i] * b.v[i]; }); }
+inline F Fma(F a, F b, F c) { return MapF([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
+inline F Max(F a, F b) { return MapF([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
+inline F Abs(F a) { return MapF([&](int i) { return std::fabs(a.v[i]); }); }
+// Lanes first..end-1 of a, `other` elsewhere.
+inline F KeepLanes(F a, int first, int end, F other) {
+  return MapF([&](int i) { return i >= first && i < end ? a.v[i] : other.v[i]; });
+}
+// Sums and maxima over lanes, always by halves: (i, i+8), (i, i+4), (i, i+2), (i, i+1).
+inline float ReduceAdd(F a) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
+  }
+  return a.v[0];
+}
+inline float ReduceMax(F a) {
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int i = 0; i < half; ++i) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
+  }
+  return a.v[0];
+}
+inline I ZeroI() { return I{}; }
+inline F ToFloat(I a) { return MapF([&](int i) { return static_cast<float>(a.v[i]); }); }
+// Round half to even.
+inline I Round(F a) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<int32_t>(std::rint(a.v[i]));
+  return r;
+}
+// 2^n for n in -126..127.
+inline F PowerOfTwo(I n) {
+  return MapF([&](int i) {
+    const uint32_t bits = static_cast<uint32_t>(n.v[i] + 127) << 23;
+    float f;
+    std::memcpy(&f, &bits, 4);
+    return f;
+  });
+}
+inline void StoreI(int32_t* p, I a) { std::memcpy(p, a.v, sizeof a.v); }
+inline I LoadI(const int32_t* p) {
+  I r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+inline I AddI(I a, I b) {
+  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline int32_t ReduceAddI(I a) {
+  int32_t sum = 0;
+  for (int32_t x : a.v) sum += x;
+  return sum;
+}
+// The low byte of each lane; lanes hold -127..127.
+inline void StoreI8(int8_t* p, I a) {
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
+}
+inline B LoadB(const uint8_t* p) {
+  B r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+inline B SetB(uint8_t x) {
+  B r;
+  std::memset(r.v, x, sizeof r.v);
+  return r;
+}
+inline B AndB(B a, B b) {
+  for (int i = 0; i < 64; ++i) a.v[i] &= b.v[i];
+  return a;
+}
+inline B OrB(B a, B b) {
+  for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
+  return a;
+}
+// Shifts within pairs of bytes; bits that cross a byte are masked away by the caller.
+template <int kBits>
+inline B ShiftRight(B a) {
+  for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] >> kBits);
+  return a;
+}
+template <int kBits>
+inline B ShiftLeft(B a) {
+  for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] << kBits);
+  return a;
+}
+// table[index], 16 entries, index 0..15 in every byte.
+inline B LoadTable(const uint8_t* p) {
+  B r{};
+  for (int i = 0; i < 64; ++i) r.v[i] = p[i % 16];
+  return r;
+}
+inline B Lookup(B table, B index) {
+  for (int i = 0; i < 64; ++i) index.v[i] = table.v[index.v[i]];
+  return index;
+}
+// acc[lane] += sum over 4 bytes of codes[4 * lane + i] * x[i]; exact. kWide: codes above 127.
+template <bool kWide>
+inline I Dot(I acc, B codes, const int8_t* x) {
+  for (int lane = 0; lane < 16; ++lane) {
+    for (int i = 0; i < 4; ++i) acc.v[lane] += codes.v[4 * lane + i] * x[i];
+  }
+  return acc;
+}
+inline void Prefetch(const void*) {}
