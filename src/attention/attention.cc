@@ -80,10 +80,6 @@ Plan MakePlan(std::span<const AttentionTask> tasks) {
     t.first_segment = static_cast<int>(plan.segments.size());
     for (const Run& run : task.view.runs) PlanRun(run, plan.segments);
     t.num_segments = static_cast<int>(plan.segments.size()) - t.first_segment;
-    for (int i = t.first_segment; i + 1 < t.first_segment + t.num_segments; ++i) {
-      const Segment& next = plan.segments[static_cast<size_t>(i) + 1].segment;
-      plan.segments[static_cast<size_t>(i)].segment.next_page = next.blocks[0].page;
-    }
     const int index = static_cast<int>(plan.tasks.size());
     if (t.split) {
       t.first_state = static_cast<int>(plan.split_states);
@@ -95,6 +91,9 @@ Plan MakePlan(std::span<const AttentionTask> tasks) {
       }
     }
     plan.tasks.push_back(t);
+  }
+  for (size_t i = 0; i + 1 < plan.segments.size(); ++i) {
+    plan.segments[i].segment.next = &plan.segments[i + 1].segment;
   }
   return plan;
 }

@@ -1,6 +1,10 @@
 // The attention kernels, written once over 16-lane vectors and included by every ISA level inside an
 // anonymous namespace, after its vec_*-inl.h. Read from the bottom up: AttendSegment is the main loop.
 
+// Accumulators live in registers only if everything around them is inlined; g++ 12 gives up on the
+// larger tiles by itself (int3 ran at half speed).
+#define KVANT_INLINE inline __attribute__((always_inline))
+
 // Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
 template <typename Fn>
 inline void ForTileRows(auto nb, int block, int rows, const Fn& fn) {
@@ -55,7 +59,7 @@ inline F Exp2(F x) {
 // Codes of quad kQuad (4 reduce elements) of a step, one unit.
 //   low, high: the planes at this step and lane block; stride: bytes from unit to unit
 template <int kLow, int kHigh, bool kTable, int kParity, int kQuad>
-inline B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B table) {
+KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B table) {
   B codes;
   if constexpr (kLow == 8) {
     codes = LoadB(low + kQuad * stride);
@@ -92,11 +96,12 @@ struct DotTile {
   static constexpr bool kWide = kLow == 8 || kTable;  // unsigned codes above 127
   const ChunkPlanes& planes;
   int block;
-  const int8_t* x;  // [NR] rows, stride kMaxPaddedDim
+  const int8_t* x;  // [NR] rows, `x_stride` apart
+  int x_stride;
   I acc[NR][NB];
 
   template <int kParity, int kQuad>
-  inline void Quad(int step) {
+  KVANT_INLINE void Quad(int step) {
     const int stride = planes.blocks * kUnitBytes;
     constexpr int kUnits = kLow / 2;
     B codes[NB];
@@ -110,18 +115,18 @@ struct DotTile {
     }
     for (int r = 0; r < NR; ++r) {
       for (int b = 0; b < NB; ++b) {
-        acc[r][b] = Dot<kWide>(acc[r][b], codes[b], x + r * kMaxPaddedDim + step * kStep + 4 * kQuad);
+        acc[r][b] = Dot<kWide>(acc[r][b], codes[b], x + r * x_stride + step * kStep + 4 * kQuad);
       }
     }
   }
   template <int kParity>
-  inline void Step(int step) {
+  KVANT_INLINE void Step(int step) {
     Quad<kParity, 0>(step);
     Quad<kParity, 1>(step);
     Quad<kParity, 2>(step);
     Quad<kParity, 3>(step);
   }
-  inline void Run(int first_step, int end_step, int32_t* sums) {
+  KVANT_INLINE void Run(int first_step, int end_step, int32_t* sums) {
     for (int r = 0; r < NR; ++r) {
       for (int b = 0; b < NB; ++b) acc[r][b] = ZeroI();
     }
@@ -142,12 +147,13 @@ struct DotTile {
   }
 };
 
-// sums[row][16 * (block - first_block) + lane] = sum over steps of codes * rounded[row].
+// sums[row][16 * (block - first_block) + lane] = sum over steps of codes * x[row], x: [rows][x_stride].
 template <int kLow, int kHigh, bool kTable>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
-                      int end_step, int rows, SegmentScratch& s) {
+                      int end_step, int rows, const int8_t* x, int x_stride, SegmentScratch& s) {
   ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
-    DotTile<kLow, kHigh, kTable, nb(), nr()> tile{planes, first_block + block, s.rounded[row], {}};
+    DotTile<kLow, kHigh, kTable, nb(), nr()> tile{planes, first_block + block, x + row * x_stride,
+                                                  x_stride, {}};
     tile.Run(first_step, end_step, &s.sums[row][block * kLaneBlock]);
   });
 }
@@ -199,55 +205,108 @@ inline void ReadMetadata(const SideLayout& side, const std::byte* scales, int co
   }
 }
 
-// Rounds folded[row][first..first+count) to 8 bits. Returns the step; `sum` gets the sum of the
-// rounded values, which is what centres the codes exactly.
-inline float RoundRow(SegmentScratch& s, int row, int first, int count, float amax, int32_t* sum) {
-  const float step = amax * (1.0f / 127.0f);
+// Rounds folded[0..count) to 8 bits. Returns the step and the sum of the rounded values, which is what
+// centres the codes exactly.
+struct RoundedSum {
+  float step;
+  float sum;
+};
+KVANT_INLINE RoundedSum RoundFolded(const SegmentScratch& s, int count, F amax_lanes, int8_t* to) {
+  const float amax = ReduceMax(amax_lanes);
   const float inverse = amax > 1e-35f ? 127.0f / amax : 0.0f;  // below: the quotient overflows
   I total = ZeroI();
-  for (int i = first; i < first + count; i += kLaneBlock) {
-    const I r = Round(Mul(Load(s.folded[row] + i), Set(inverse)));
-    StoreI8(s.rounded[row] + i, r);
+  for (int i = 0; i < count; i += kLaneBlock) {
+    const I r = Round(Mul(Load(s.folded + i), Set(inverse)));
+    StoreI8(to + i, r);
     total = AddI(total, r);
   }
-  *sum = ReduceAddI(total);
-  return step;
+  return {amax * (1.0f / 127.0f), static_cast<float>(ReduceAddI(total))};
+}
+
+// Asks for the bytes of a side ahead of their use: every line, straight into L1.
+inline void PrefetchBytes(const std::byte* at, int bytes) {
+  for (int i = 0; i < bytes; i += 64) Prefetch(at + i);
+}
+// The part of a side that block `ref` reads: codes or values, and its metadata.
+inline void PrefetchBlock(const SideLayout& side, const std::byte* base, int block) {
+  PrefetchBytes(base + side.metadata_bytes + static_cast<int64_t>(block) * side.block_bytes,
+                side.block_bytes);
+  if (side.block_metadata_bytes != 0) {
+    PrefetchBytes(base + static_cast<int64_t>(block) * side.block_metadata_bytes,
+                  side.block_metadata_bytes);
+  } else if (block == 0) {
+    PrefetchBytes(base, side.metadata_bytes);
+  }
+}
+inline void PrefetchV(const Segment& segment, int i) {
+  const BlockRef& ref = segment.blocks[i];
+  PrefetchBlock(segment.layout->v, ref.page + segment.layout->v_offset_bytes, ref.block);
+}
+inline void PrefetchNextK(const Segment& segment, int i) {
+  if (segment.next == nullptr || i >= segment.next->num_blocks) return;
+  PrefetchBlock(segment.next->layout->k, segment.next->blocks[i].page, segment.next->blocks[i].block);
 }
 
 // ---- scores ----------------------------------------------------------------------------------------
 
-// K per channel: the scales are folded into the query once a page, q'_c = q_c * s_c.
-template <int kLow, int kHigh, bool kTable>
-inline void ScoreChannelBlock(const SideLayout& side, const BlockRef& ref, int index, B table,
-                              const SegmentRows& rows, SegmentScratch& s) {
+// Groups along tokens inside one 64-token block.
+inline int TokensOfGroup(const SideLayout& side) {
+  return side.group < kPageTokens ? side.group : kPageTokens;
+}
+
+// K per channel, first half: the scales are folded into the query, q'_c = q_c * s_c, once for every
+// row of groups. All slots of a segment come first: they are independent, and so are the dots that
+// follow; one after the other each would wait for its own chain of reductions.
+inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+  const SideLayout& side = segment.layout->k;
   const float centre = CentreOf(side.format);
-  const int group = side.group < kPageTokens ? side.group : kPageTokens;
-  const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
-  for (int token = 0; token < kPageTokens; token += group) {
-    const int group_index = (ref.block * kPageTokens + token) / side.group;
-    ReadMetadata(side, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
-                 side.padded_dim, s);
-    float step[kMaxRows], bias[kMaxRows];
-    for (int r = 0; r < rows.rows; ++r) {
-      F amax = Zero(), constant = Zero();
-      for (int c = 0; c < side.padded_dim; c += kLaneBlock) {
-        const F q = Load(rows.q[r] + c);
-        const F folded = Mul(q, Load(s.scale + c));
-        Store(s.folded[r] + c, folded);
-        amax = Max(amax, Abs(folded));
-        constant = Fma(q, Load(s.centred + c), constant);
+  const int group = TokensOfGroup(side);
+  int8_t* to = s.rounded;
+  Rounded* meaning = s.meaning;
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const BlockRef& ref = segment.blocks[i];
+    for (int token = 0; token < kPageTokens; token += group) {
+      const int group_index = (ref.block * kPageTokens + token) / side.group;
+      ReadMetadata(side, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
+                   side.padded_dim, s);
+      for (int r = 0; r < rows.rows; ++r) {
+        F amax = Zero(), constant = Zero();
+        for (int c = 0; c < side.padded_dim; c += kLaneBlock) {
+          const F q = Load(rows.q[r] + c);
+          const F folded = Mul(q, Load(s.scale + c));
+          Store(s.folded + c, folded);
+          amax = Max(amax, Abs(folded));
+          constant = Fma(q, Load(s.centred + c), constant);
+        }
+        const RoundedSum x = RoundFolded(s, side.padded_dim, amax, to);
+        *meaning++ = {x.step, ReduceAdd(constant) - x.step * (centre * x.sum), 0.0f};
+        to += side.padded_dim;
       }
-      int32_t sum;
-      step[r] = RoundRow(s, r, 0, side.padded_dim, ReduceMax(amax), &sum);
-      bias[r] = ReduceAdd(constant) - step[r] * (centre * static_cast<float>(sum));
     }
-    const int first_block = token / kLaneBlock, num_blocks = group / kLaneBlock;
-    DotPlanes<kLow, kHigh, kTable>(planes, first_block, num_blocks, 0, side.padded_dim / kStep,
-                                   rows.rows, s);
-    for (int r = 0; r < rows.rows; ++r) {
-      float* scores = s.scores[r] + index * kPageTokens + token;
-      for (int i = 0; i < group; i += kLaneBlock) {
-        Store(scores + i, Fma(ToFloat(LoadI(s.sums[r] + i)), Set(step[r]), Set(bias[r])));
+  }
+}
+
+template <int kLow, int kHigh, bool kTable>
+inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRows& rows,
+                                SegmentScratch& s) {
+  const SideLayout& side = segment.layout->k;
+  const int group = TokensOfGroup(side);
+  FoldChannelQueries(segment, rows, s);
+  const int8_t* x = s.rounded;
+  const Rounded* meaning = s.meaning;
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const BlockRef& ref = segment.blocks[i];
+    PrefetchV(segment, i);
+    const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
+    for (int token = 0; token < kPageTokens; token += group) {
+      DotPlanes<kLow, kHigh, kTable>(planes, token / kLaneBlock, group / kLaneBlock, 0,
+                                     side.padded_dim / kStep, rows.rows, x, side.padded_dim, s);
+      for (int r = 0; r < rows.rows; ++r, ++meaning, x += side.padded_dim) {
+        float* scores = s.scores[r] + i * kPageTokens + token;
+        const F step = Set(meaning->step), constant = Set(meaning->constant);
+        for (int t = 0; t < group; t += kLaneBlock) {
+          Store(scores + t, Fma(ToFloat(LoadI(s.sums[r] + t)), step, constant));
+        }
       }
     }
   }
@@ -262,35 +321,36 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group;
     const int end = g + 1 == side.channel_groups ? side.padded_dim : first + side.group;
-    float step[kMaxRows], centre_sum[kMaxRows], q_sum[kMaxRows];
     for (int r = 0; r < rows.rows; ++r) {
       F amax = Zero(), total = Zero();
       for (int c = first; c < end; c += kLaneBlock) {
         const F q = Load(rows.q[r] + c);
-        Store(s.folded[r] + c, q);
+        Store(s.folded + c - first, q);
         amax = Max(amax, Abs(q));
         total = Add(total, q);
       }
-      int32_t sum;
-      step[r] = RoundRow(s, r, first, end - first, ReduceMax(amax), &sum);
-      centre_sum[r] = centre * static_cast<float>(sum);
-      q_sum[r] = ReduceAdd(total);
+      const RoundedSum x =
+          RoundFolded(s, end - first, amax, s.rounded + r * side.padded_dim + first);
+      s.meaning[r] = {x.step, centre * x.sum, ReduceAdd(total)};
     }
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
+      if (g == 0) PrefetchV(segment, i);
       ReadMetadata(side,
                    ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                        static_cast<int64_t>(g) * kPageTokens * 2,
                    kPageTokens, s);
       const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
       DotPlanes<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
-                                     s);
+                                     s.rounded, side.padded_dim, s);
       for (int r = 0; r < rows.rows; ++r) {
         float* scores = s.scores[r] + i * kPageTokens;
+        const F step = Set(s.meaning[r].step), centre_sum = Set(s.meaning[r].constant);
+        const F q_sum = Set(s.meaning[r].mass);
         for (int t = 0; t < kPageTokens; t += kLaneBlock) {
           const F before = g == 0 ? Zero() : Load(scores + t);
-          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + t)), Set(centre_sum[r])), Set(step[r]));
-          const F constant = Fma(Load(s.centred + t), Set(q_sum[r]), before);
+          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + t)), centre_sum), step);
+          const F constant = Fma(Load(s.centred + t), q_sum, before);
           Store(scores + t, Fma(Load(s.scale + t), dot, constant));
         }
       }
@@ -344,53 +404,51 @@ inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int ind
 // scores -> probabilities relative to the segment's maximum; invisible slots become 0.
 inline void SoftmaxRow(const Segment& segment, int row_end, float* scores, PartialState& out) {
   const F nothing = Set(-std::numeric_limits<float>::infinity());
-  F top = nothing;
   const auto visible_end = [&](int i) {
     const int end = segment.blocks[i].end, own = row_end - i * kPageTokens;
     return end < own ? end : own;
   };
-  for (int i = 0; i < segment.num_blocks; ++i) {
-    const int begin = segment.blocks[i].begin, end = visible_end(i);
-    for (int t = 0; t < kPageTokens; t += kLaneBlock) {
-      top = Max(KeepLanes(Load(scores + i * kPageTokens + t), begin - t, end - t, nothing), top);
-    }
-  }
-  out.max = ReduceMax(top);
-  if (out.max == -std::numeric_limits<float>::infinity()) {
-    out.sum = 0.0f;
+  // Calls fn(address of 16 scores, first, end): lanes [first, end) of them are visible. Whole blocks
+  // skip the masks.
+  const auto for_each_block = [&](const auto& whole, const auto& part) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      for (int t = 0; t < kPageTokens; t += kLaneBlock) Store(scores + i * kPageTokens + t, Zero());
+      float* block = scores + i * kPageTokens;
+      const int begin = segment.blocks[i].begin, end = visible_end(i);
+      for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+        if (begin == 0 && end >= kPageTokens) {
+          whole(block + t);
+        } else {
+          part(block + t, begin - t, end - t);
+        }
+      }
     }
+  };
+  F top = nothing;
+  for_each_block([&](const float* at) { top = Max(Load(at), top); },
+                 [&](const float* at, int first, int end) {
+                   top = Max(KeepLanes(Load(at), first, end, nothing), top);
+                 });
+  out.max = ReduceMax(top);
+  F sum = Zero();
+  if (out.max == -std::numeric_limits<float>::infinity()) {
+    const auto clear = [](float* at) { Store(at, Zero()); };
+    for_each_block(clear, [&](float* at, int, int) { clear(at); });
+    out.sum = 0.0f;
     return;
   }
   const F max = Set(out.max);
-  F sum = Zero();
-  for (int i = 0; i < segment.num_blocks; ++i) {
-    const int begin = segment.blocks[i].begin, end = visible_end(i);
-    for (int t = 0; t < kPageTokens; t += kLaneBlock) {
-      float* at = scores + i * kPageTokens + t;
-      const F p = KeepLanes(Exp2(Sub(Load(at), max)), begin - t, end - t, Zero());
-      Store(at, p);
-      sum = Add(sum, p);
-    }
-  }
+  const auto keep = [&](float* at, F p) {
+    Store(at, p);
+    sum = Add(sum, p);
+  };
+  for_each_block([&](float* at) { keep(at, Exp2(Sub(Load(at), max))); },
+                 [&](float* at, int first, int end) {
+                   keep(at, KeepLanes(Exp2(Sub(Load(at), max)), first, end, Zero()));
+                 });
   out.sum = ReduceAdd(sum);
 }
 
 // ---- weighted sum of V -------------------------------------------------------------------------------
-
-// Adds one chunk's integer dots to the weighted sums of lanes [lane, lane + 16 * num_blocks).
-inline void AddDots(const SegmentRows& rows, const SegmentScratch& s, int lane, int num_blocks,
-                    const float* step, const float* centre_sum, const float* constant) {
-  for (int r = 0; r < rows.rows; ++r) {
-    float* weighted = rows.out[r].weighted + lane;
-    for (int i = 0; i < num_blocks * kLaneBlock; i += kLaneBlock) {
-      const F dot = Sub(ToFloat(LoadI(s.sums[r] + i)), Set(centre_sum[r]));
-      const F before = Add(Load(weighted + i), Set(constant[r]));
-      Store(weighted + i, Fma(dot, Set(step[r]), before));
-    }
-  }
-}
 
 // Calls fn(chunk, first block inside the chunk, number of blocks) over lane blocks [first, end).
 template <typename Fn>
@@ -404,41 +462,70 @@ inline void ForChunks(int first, int end, const Fn& fn) {
   }
 }
 
-// V per token: the scales are folded into the probabilities, w_t = p_t * s_t.
-template <int kLow, int kHigh, bool kTable>
-inline void AccumulateTokenBlock(const SideLayout& side, const std::byte* base, const BlockRef& ref,
-                                 int index, B table, const SegmentRows& rows, SegmentScratch& s) {
+// V per token, first half: the scales of channel group g are folded into the probabilities,
+// w_t = p_t * s_t, for all blocks of the segment.
+inline void FoldTokenProbabilities(const Segment& segment, int g, const SegmentRows& rows,
+                                   SegmentScratch& s) {
+  const SideLayout& side = segment.layout->v;
   const float centre = CentreOf(side.format);
-  for (int g = 0; g < side.channel_groups; ++g) {
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const BlockRef& ref = segment.blocks[i];
     ReadMetadata(side,
-                 base + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+                 ref.page + segment.layout->v_offset_bytes +
+                     static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                      static_cast<int64_t>(g) * kPageTokens * 2,
                  kPageTokens, s);
-    float step[kMaxRows], centre_sum[kMaxRows], constant[kMaxRows];
     for (int r = 0; r < rows.rows; ++r) {
-      const float* p = s.scores[r] + index * kPageTokens;
+      const float* p = s.scores[r] + i * kPageTokens;
       F amax = Zero(), total = Zero();
       for (int t = 0; t < kPageTokens; t += kLaneBlock) {
         const F prob = Load(p + t);
         const F folded = Mul(prob, Load(s.scale + t));
-        Store(s.folded[r] + t, folded);
+        Store(s.folded + t, folded);
         amax = Max(amax, Abs(folded));
         total = Fma(prob, Load(s.centred + t), total);
       }
-      int32_t sum;
-      step[r] = RoundRow(s, r, 0, kPageTokens, ReduceMax(amax), &sum);
-      centre_sum[r] = centre * static_cast<float>(sum);
-      constant[r] = ReduceAdd(total);
+      const int slot = i * rows.rows + r;
+      const RoundedSum x = RoundFolded(s, kPageTokens, amax, s.rounded + slot * kPageTokens);
+      s.meaning[slot] = {x.step, ReduceAdd(total) - x.step * (centre * x.sum), 0.0f};
     }
+  }
+}
+
+template <int kLow, int kHigh, bool kTable>
+inline void AccumulateTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
+                                   SegmentScratch& s) {
+  const SideLayout& side = segment.layout->v;
+  for (int g = 0; g < side.channel_groups; ++g) {
+    FoldTokenProbabilities(segment, g, rows, s);
     const int first = g * side.group / kLaneBlock;
     const int end = g + 1 == side.channel_groups ? side.padded_dim / kLaneBlock
                                                  : first + side.group / kLaneBlock;
-    ForChunks(first, end, [&](int chunk, int inside, int count) {
-      const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
-      DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows, s);
-      AddDots(rows, s, (chunk * kChunkBlocks + inside) * kLaneBlock, count, step, centre_sum,
-              constant);
-    });
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      const BlockRef& ref = segment.blocks[i];
+      if (g == 0) PrefetchNextK(segment, i);
+      ForChunks(first, end, [&](int chunk, int inside, int count) {
+        const ChunkPlanes planes = PlanesOfChunk(side, ref.page + segment.layout->v_offset_bytes,
+                                                 ref.block, chunk, table);
+        DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
+                                       s.rounded + i * rows.rows * kPageTokens, kPageTokens, s);
+        for (int r = 0; r < rows.rows; ++r) {
+          const F step = Set(s.meaning[i * rows.rows + r].step);
+          float* weighted = rows.out[r].weighted + (chunk * kChunkBlocks + inside) * kLaneBlock;
+          for (int c = 0; c < count * kLaneBlock; c += kLaneBlock) {
+            Store(weighted + c, Fma(ToFloat(LoadI(s.sums[r] + c)), step, Load(weighted + c)));
+          }
+        }
+      });
+    }
+    for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
+      float constant = 0.0f;
+      for (int i = 0; i < segment.num_blocks; ++i) constant += s.meaning[i * rows.rows + r].constant;
+      for (int c = first * kLaneBlock; c < end * kLaneBlock; c += kLaneBlock) {
+        float* weighted = rows.out[r].weighted + c;
+        Store(weighted, Add(Load(weighted), Set(constant)));
+      }
+    }
   }
 }
 
@@ -448,22 +535,19 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
                                    const BlockRef& ref, int index, B table, const SegmentRows& rows,
                                    SegmentScratch& s) {
   const float centre = CentreOf(side.format);
-  const int group = side.group < kPageTokens ? side.group : kPageTokens;
+  const int group = TokensOfGroup(side);
   for (int token = 0; token < kPageTokens; token += group) {
-    float step[kMaxRows], centre_sum[kMaxRows], mass[kMaxRows];
     for (int r = 0; r < rows.rows; ++r) {
-      const float* p = s.scores[r] + index * kPageTokens;
+      const float* p = s.scores[r] + index * kPageTokens + token;
       F amax = Zero(), total = Zero();
-      for (int t = token; t < token + group; t += kLaneBlock) {
+      for (int t = 0; t < group; t += kLaneBlock) {
         const F prob = Load(p + t);
-        Store(s.folded[r] + t, prob);
+        Store(s.folded + t, prob);
         amax = Max(amax, prob);
         total = Add(total, prob);
       }
-      int32_t sum;
-      step[r] = RoundRow(s, r, token, group, ReduceMax(amax), &sum);
-      centre_sum[r] = centre * static_cast<float>(sum);
-      mass[r] = ReduceAdd(total);
+      const RoundedSum x = RoundFolded(s, group, amax, s.rounded + r * kPageTokens + token);
+      s.meaning[r] = {x.step, centre * x.sum, ReduceAdd(total)};
     }
     const int group_index = (ref.block * kPageTokens + token) / side.group;
     ReadMetadata(side, base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
@@ -471,14 +555,15 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
       const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
       DotPlanes<kLow, kHigh, kTable>(planes, inside, count, token / kStep,
-                                     (token + group) / kStep, rows.rows, s);
+                                     (token + group) / kStep, rows.rows, s.rounded, kPageTokens, s);
       const int lane = chunk * kChunkBlocks * kLaneBlock;
       for (int r = 0; r < rows.rows; ++r) {
+        const F step = Set(s.meaning[r].step), centre_sum = Set(s.meaning[r].constant);
+        const F mass = Set(s.meaning[r].mass);
         for (int i = 0; i < count * kLaneBlock; i += kLaneBlock) {
           float* weighted = rows.out[r].weighted + lane + i;
-          const F dot =
-              Mul(Sub(ToFloat(LoadI(s.sums[r] + i)), Set(centre_sum[r])), Set(step[r]));
-          const F before = Fma(Load(s.centred + lane + i), Set(mass[r]), Load(weighted));
+          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + i)), centre_sum), step);
+          const F before = Fma(Load(s.centred + lane + i), mass, Load(weighted));
           Store(weighted, Fma(Load(s.scale + lane + i), dot, before));
         }
       }
@@ -545,15 +630,13 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
   }
 }
 
-// Asks for the bytes of a side ahead of their use: every line, straight into L1.
-inline void PrefetchBytes(const std::byte* at, int bytes) {
-  for (int i = 0; i < bytes; i += 64) Prefetch(at + i);
-}
-
 inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const auto each_block = [&](const auto& score) {
-    for (int i = 0; i < segment.num_blocks; ++i) score(segment.blocks[i], i);
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      PrefetchV(segment, i);
+      score(segment.blocks[i], i);
+    }
   };
   if (side.format.is_float()) {
     each_block([&](const BlockRef& ref, int i) {
@@ -568,11 +651,11 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Segmen
   const B table = LoadTable(kTableLevels);
   WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
     if (side.format.axis == Axis::kToken) {
-      ScoreTokenSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(segment, table, rows, s);
+      ScoreTokenSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
+          segment, table, rows, s);
     } else {
-      each_block([&](const BlockRef& ref, int i) {
-        ScoreChannelBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, ref, i, table, rows, s);
-      });
+      ScoreChannelSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
+          segment, table, rows, s);
     }
   });
 }
@@ -581,6 +664,7 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   const SideLayout& side = segment.layout->v;
   const auto each_block = [&](const auto& accumulate) {
     for (int i = 0; i < segment.num_blocks; ++i) {
+      PrefetchNextK(segment, i);
       accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
     }
   };
@@ -599,13 +683,15 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   }
   const B table = LoadTable(kTableLevels);
   WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
-    each_block([&](const std::byte* base, const BlockRef& ref, int i) {
-      if (side.format.axis == Axis::kToken) {
-        AccumulateTokenBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, base, ref, i, table, rows, s);
-      } else {
-        AccumulateChannelBlock<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(side, base, ref, i, table, rows, s);
-      }
-    });
+    if (side.format.axis == Axis::kToken) {
+      AccumulateTokenSegment<decltype(low)::value, decltype(high)::value,
+                             decltype(is_table)::value>(segment, table, rows, s);
+    } else {
+      each_block([&](const std::byte* base, const BlockRef& ref, int i) {
+        AccumulateChannelBlock<decltype(low)::value, decltype(high)::value,
+                               decltype(is_table)::value>(side, base, ref, i, table, rows, s);
+      });
+    }
   });
 }
 

@@ -26,7 +26,7 @@ struct Segment {
   const PageLayout* layout = nullptr;
   BlockRef blocks[kSegmentBlocks];
   int num_blocks = 0;
-  const std::byte* next_page = nullptr;  // first page of the segment after this one, or nullptr
+  const Segment* next = nullptr;  // what the thread reads after this one: its bytes are prefetched
 };
 
 // Rows read the segment together: each byte is loaded once for all of them.
@@ -37,14 +37,26 @@ struct SegmentRows {
   PartialState out[kMaxRows];
 };
 
-// One thread's working memory; about 60 KiB, 64-byte aligned, zero before first use.
+// Groups along tokens that one segment can hold for each row.
+inline constexpr int kMaxSlots = kSegmentTokens / 16;
+
+// What one rounded 8-bit vector stands for.
+struct Rounded {
+  float step;      // value of one unit
+  float constant;  // added once: offsets of the groups, and the codes' centre
+  float mass;      // sum of the vector before rounding (channel-axis V, token-axis K)
+};
+
+// One thread's working memory, 64-byte aligned, zero before first use. A slot is one rounded vector
+// for every row: of one 64-token block, or of one token group inside it, or of one channel group.
 struct alignas(64) SegmentScratch {
-  float scores[kMaxRows][kSegmentTokens];   // scores, then probabilities
-  float folded[kMaxRows][kMaxPaddedDim];    // query or probability times scales, before rounding
-  int8_t rounded[kMaxRows][kMaxPaddedDim];  // the same in 8 bits
-  float scale[kMaxPaddedDim];               // of one group row, as f32
-  float centred[kMaxPaddedDim];             // value of the middle code of each group
-  int32_t sums[kMaxRows][kPageTokens];      // integer dots of one chunk of lanes
+  float scores[kMaxRows][kSegmentTokens];  // scores, then probabilities
+  float folded[kMaxPaddedDim];             // one row's vector times scales, before rounding
+  float scale[kMaxPaddedDim];              // of one row of groups, as f32
+  float centred[kMaxPaddedDim];            // value of the middle code of each group
+  int32_t sums[kMaxRows][kPageTokens];     // integer dots of one chunk of lanes
+  Rounded meaning[kMaxSlots * kMaxRows];   // [slot][row]
+  int8_t rounded[kMaxSlots * kMaxRows * kMaxPaddedDim];  // [slot][row][length of the vector]
 };
 
 struct AttentionKernels {
