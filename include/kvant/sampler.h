@@ -43,8 +43,8 @@ class Sampler {
   static Result<Sampler> Create(const SamplerOptions& options);
 
   // Index of the chosen logit, by token id. Of equal logits the lower id counts as the likelier. An
-  // id whose logit is -infinity is never chosen. kInvalidArgument if there are no logits, one is NaN
-  // or +infinity (the id is named), or all are -infinity; the random state is then as before.
+  // id whose logit is -infinity is never chosen. kInvalidArgument if there are no logits, one is
+  // NaN or +infinity (the id is named), or all are -infinity; the random state is then as before.
   // Greedy choices draw no random number, all others exactly one.
   Result<int32_t> Sample(std::span<const float> logits);
 
@@ -55,9 +55,9 @@ class Sampler {
     double weight;  // of the distribution at hand, not normalised
   };
   explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
+  static bool Likelier(const Candidate& a, const Candidate& b);
   void KeepTopK();
-  void KeepTopP();
-  void KeepMinP();
+  void KeepTopPAndMinP();
   int32_t Draw();
 
   SamplerOptions options_;

@@ -36,8 +36,9 @@ struct TokenizerData {
   std::vector<int32_t> types;            // TokenType by id; empty means that all are normal
   std::vector<std::string_view> merges;  // "left right", best first
   int32_t bos = -1, eos = -1, unk = -1, pad = -1;  // -1 where the vocabulary has none
-  bool add_bos = false;                  // Encode puts bos first
-  bool add_space_prefix = false;         // a text that does not begin with a space is given one
+  bool add_bos = false;                            // Encode puts bos first
+  // A text that does not begin with a space is given one; pre "gpt-2" only, refused with others.
+  bool add_space_prefix = false;
 };
 
 // A stretch of prompt. Markup written by a template may name special tokens; what a user typed may
@@ -49,8 +50,8 @@ struct TextPart {
 
 class Tokenizer {
  public:
-  // Checks everything and copies what it keeps. kUnsupported names an unknown model or pre and lists
-  // the known ones; kCorrupt names the token, merge or id that is wrong.
+  // Checks everything and copies what it keeps. kUnsupported names an unknown model or pre and
+  // lists the known ones; kCorrupt names the token, merge or id that is wrong.
   static Result<Tokenizer> Create(const TokenizerData& data);
 
   // Ids of `text`, after bos where the vocabulary asks for it. With parse_special the texts of
@@ -59,19 +60,20 @@ class Tokenizer {
   // Any bytes are accepted. Every byte that is not part of a valid UTF-8 character is a word of its
   // own and becomes its byte's token. A byte that the vocabulary has no token for is left out (some
   // lack the bytes that UTF-8 never uses and a few control characters): see HasByteToken.
-  // kOutOfRange when the split pattern gives up on a text of several megabytes without a word break.
+  // kOutOfRange when the split pattern gives up on a text of several megabytes without a word
+  // break.
   Result<std::vector<int32_t>> Encode(std::string_view text, bool parse_special) const;
 
   // Ids of the parts read as one text; a special token is recognised only if it lies inside one
   // part that allows it. Words may cross the borders between parts.
   Result<std::vector<int32_t>> EncodeParts(std::span<const TextPart> parts) const;
 
-  // The bytes a token stands for: seldom whole characters, see Utf8Stream. Control tokens give their
-  // name. Empty for an id outside [0, vocab_size()), which a padded output layer can produce.
+  // The bytes a token stands for: seldom whole characters, see Utf8Stream. Control tokens give
+  // their name. Empty for an id outside [0, vocab_size()), which a padded output layer can produce.
   std::string_view TokenBytes(int32_t id) const;
 
-  // Bytes of all ids in a row; control tokens only with `include_control`. kInvalidArgument names an
-  // id outside the vocabulary.
+  // Bytes of all ids in a row; control tokens only with `include_control`. kInvalidArgument names
+  // an id outside the vocabulary.
   Result<std::string> Decode(std::span<const int32_t> ids, bool include_control = false) const;
 
   // The token of exactly this spelling in the vocabulary, for example "<|im_start|>".

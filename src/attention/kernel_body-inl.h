@@ -102,11 +102,11 @@ struct DotTile {
 
   template <int kParity, int kQuad>
   KVANT_INLINE void Quad(int step) {
-    const int stride = planes.blocks * kUnitBytes;
+    const int stride = planes.blocks * kPlaneUnitBytes;
     constexpr int kUnits = kLow / 2;
     B codes[NB];
     for (int b = 0; b < NB; ++b) {
-      const int at = (block + b) * kUnitBytes;
+      const int at = (block + b) * kPlaneUnitBytes;
       const int high_unit = kHigh == 1 ? step / 2 : step;
       codes[b] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(
           planes.low + static_cast<int64_t>(step) * kUnits * stride + at,

@@ -1,8 +1,8 @@
 // Cache: the pages of any number of sequences on one geometry and one KvSpec.
 //
 // Storage. Each layer has two page layouts: "open" (float; where tokens are written and where the
-// window lives) and "stored" (the layer's format pair). Pages come from pools, one a distinct
-// layout; free + used = total in every pool, always. A layer whose formats are float on both sides
+// window lives) and "stored" (the layer's format pair). Pages come from pools, one a distinct layout
+// and use; free + used = total in every pool, always. A layer whose formats are float on both sides
 // has one layout: its open pages simply stay.
 //
 // The one precision rule. Let B = page_tokens() (64 unless a channel group is longer) and
@@ -20,10 +20,18 @@
 //                    View(...)           per KV head and query page of the step, any number of times
 //                    Release(...)        gives back the open copies of sealed pages
 //   Commit(seq, m)                       the length becomes n + m
-// Rollback(seq) undoes an abandoned step: length n, bytes as before it.
+// Rollback(seq) undoes an abandoned step: length n, every token and stored page as before it.
+// Reserve sets aside all pages that a step needs when a layer is released before the next one is
+// appended; then only a value that is refused can stop it. Another order may meet kOutOfMemory in
+// Append. Until Commit the pages that length n needs are kept beside the new ones.
 //
-// Thread rules: different (layer, kv_head) of one step may be appended, viewed and closed by
-// different threads; everything else is for one thread at a time.
+// Cutting back. Pages sealed for a length are read as written again below it, so open copies are
+// kept for one page longer than queries need them: beside the W + 1 newest pages one more, counted
+// as window. A cut of up to B tokens is therefore always exact: views and stored pages are those of
+// a sequence that never was longer. earliest_truncate() says how far back it goes.
+//
+// Thread rules: different (layer, kv_head) of one step may be appended, sealed, viewed and released
+// by different threads; everything else is for one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,25 +40,12 @@
 
 #include "cache/view.h"
 #include "kvant/format.h"
+#include "kvant/ledger.h"
 #include "kvant/status.h"
 
 namespace kvant {
 
 using SequenceId = int32_t;
-
-// What the cache holds and costs right now, in bytes. All sequences, shared pages counted once.
-struct CacheLedger {
-  int64_t code_bytes = 0;      // codes (or values of float formats) of stored pages
-  int64_t metadata_bytes = 0;  // scales and offsets of stored pages
-  int64_t padding_bytes = 0;   // of stored pages
-  int64_t window_bytes = 0;    // open and window pages, whole pages
-  int64_t sink_bytes = 0;
-  int64_t kv_bytes = 0;         // the sum of the above
-  int64_t allocated_bytes = 0;  // what the pools asked of the system
-  int64_t stored_tokens = 0;    // sequence tokens in stored pages, sinks left out
-  int64_t tokens = 0;           // sum of sequence lengths
-  double effective_bits = 0;    // 8 * kv_bytes / (tokens * 2 * layers * kv_heads * head_dim)
-};
 
 class Cache {
  public:
@@ -69,25 +64,32 @@ class Cache {
 
   // Sequences. Ids are reused after Free.
   Result<SequenceId> NewSequence();
-  // A second timeline that shares every full page by reference count; only the open page is copied.
+  // A second timeline that shares every full page by reference count; only the open page (and a
+  // sink page that is not full) is copied. Refused while a step of `seq` is running.
   Result<SequenceId> Fork(SequenceId seq);
+  // Gives back every page that no other sequence shares; a running step is abandoned.
   Status Free(SequenceId seq);
-  int64_t length(SequenceId seq) const;
+  int64_t length(SequenceId seq) const;  // committed tokens; 0 for an unknown id
 
+  // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses.
   Status Reserve(SequenceId seq, int64_t new_tokens);
-  // k, v: [new_tokens][head_dim] of one KV head, row strides in values. A NaN, an infinity or a
-  // value that the open type cannot hold is refused with layer, head, position and channel named.
+  // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved. A
+  // NaN, an infinity or a value that the open type cannot hold is refused with layer, head, position
+  // and channel named; nothing of the call is written then.
   Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
                 const float* v, int64_t v_stride, int64_t new_tokens);
-  // What queries of page `query_page` (absolute page index) see of one head.
+  // What queries of page `query_page` (absolute page index) see of one head: pages of the running
+  // step after its Seal and before its Release, else the page of the last token.
   HeadView View(SequenceId seq, int layer, int kv_head, int64_t query_page) const;
   Status Seal(SequenceId seq, int layer, int kv_head);
   void Release(SequenceId seq, int layer, int kv_head);
+  // REQUIRES: every head has been appended and sealed; new_tokens as reserved.
   void Commit(SequenceId seq, int64_t new_tokens);
-  void Rollback(SequenceId seq);
+  void Rollback(SequenceId seq);  // nothing to do where no step is running
 
-  // Drops the newest tokens. Exact while the cut lies in a page that is still held as written;
-  // further back kOutOfRange names the earliest possible length.
+  // Drops the newest tokens, exactly. Where a page that the shorter length reads as written is gone,
+  // kOutOfRange names the earliest possible length. A page shared with a fork is copied when the cut
+  // re-opens it, so kOutOfMemory is possible; nothing has changed then.
   Status Truncate(SequenceId seq, int64_t length);
   int64_t earliest_truncate(SequenceId seq) const;
 

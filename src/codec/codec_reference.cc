@@ -104,7 +104,8 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
   if (s.format.metadata_bytes_per_group() == 4) {
     StoreU16(stored + place.scale_byte + s.offsets_from_scales, p.offset_bits);
   }
-  for_each_value([&](int t, int c, float x) { StoreCode(s, stored, t, c, CodeOf(s.format, p, x)); });
+  for_each_value(
+      [&](int t, int c, float x) { StoreCode(s, stored, t, c, CodeOf(s.format, p, x)); });
 }
 
 }  // namespace
@@ -129,14 +130,21 @@ void StoreFloatValue(const SideLayout& s, std::byte* side, int token, int channe
   const int at = s.side == Side::kK ? channel * width + row : row * width + channel;
   std::byte* base = side + static_cast<int64_t>(block) * s.block_bytes;
   switch (s.format.float_type) {
-    case FloatType::kF32: std::memcpy(base + at * 4, &value, sizeof value); break;
-    case FloatType::kF16: StoreU16(base + at * 2, F32ToF16(value)); break;
-    case FloatType::kBf16: StoreU16(base + at * 2, F32ToBf16(value)); break;
+    case FloatType::kF32:
+      std::memcpy(base + at * 4, &value, sizeof value);
+      break;
+    case FloatType::kF16:
+      StoreU16(base + at * 2, F32ToF16(value));
+      break;
+    case FloatType::kBf16:
+      StoreU16(base + at * 2, F32ToBf16(value));
+      break;
   }
 }
 
 void EncodeSideReference(const SideLayout& open, const std::byte* source, const SideLayout& s,
                          int first_token, std::byte* stored) {
+  std::memset(stored, 0, static_cast<size_t>(s.bytes));  // padding, too: a page is saved and hashed
   if (s.format.is_float()) {
     for (int t = 0; t < s.tokens; ++t) {
       for (int c = 0; c < s.head_dim; ++c) {
@@ -145,13 +153,13 @@ void EncodeSideReference(const SideLayout& open, const std::byte* source, const 
     }
     return;
   }
-  std::memset(stored, 0, static_cast<size_t>(s.bytes));
   ForEachGroup(s, [&](const GroupPlace& place) {
     EncodeGroup(open, source, s, first_token, place, stored);
   });
 }
 
-void DecodeSide(const SideLayout& s, const std::byte* stored, float* out, int64_t out_stride) {
+void DecodeSideReference(const SideLayout& s, const std::byte* stored, float* out,
+                         int64_t out_stride) {
   if (s.format.is_float()) {
     for (int t = 0; t < s.tokens; ++t) {
       for (int c = 0; c < s.head_dim; ++c) {

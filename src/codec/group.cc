@@ -8,19 +8,26 @@
 namespace kvant {
 namespace {
 
-// The smallest f16 above zero: a range too small for f16 is coded with this step instead of 0.
-constexpr uint16_t kSmallestF16 = 1;
+// Below this magnitude an f16 is subnormal: a whole multiple of 2^-24.
+constexpr float kSmallestNormalF16 = 6.103515625e-5f;
+constexpr float kSubnormalF16PerUnit = 16777216.0f;
 
 // Largest |z| of the integer convention: int16 with room for the rounding of x / s.
 constexpr float kMaxIntegerZero = 32000.0f;
+// Largest |zeta| of the real convention: f16 resolves one step up to here, so that the rounding of
+// zeta itself never costs more than the rounding of a code.
+constexpr float kMaxRealZero = 2048.0f;
 
 int MaxCode(const Format& f) { return (1 << f.bits) - 1; }
 int Centre(const Format& f) { return 1 << (f.bits - 1); }
 
-// f16 of a step that must not vanish: |step| > 0 gives a non-zero scale.
+// f16 of a step. A subnormal one is rounded up: to nearest it could lose a third of its size (or
+// all of it), and the codes could no longer span the range.
 uint16_t StepBits(float step) {
-  const uint16_t bits = F32ToF16(step);
-  return (bits & 0x7fff) == 0 && step != 0.0f ? static_cast<uint16_t>(bits | kSmallestF16) : bits;
+  const float magnitude = std::fabs(step);
+  if (magnitude >= kSmallestNormalF16) return F32ToF16(step);
+  const auto units = static_cast<uint16_t>(std::ceil(magnitude * kSubnormalF16PerUnit));
+  return static_cast<uint16_t>(units | (step < 0.0f ? 0x8000 : 0));
 }
 
 // A constant group under a convention without a real offset: value = +-|c| * (1 - 0) or (0 - 1).
@@ -42,19 +49,25 @@ GroupParameters UnpackParameters(const Format& format, uint16_t scale_bits, uint
   switch (format.offset) {
     case Offset::kNone:
     case Offset::kExtreme:
-      p.offset = format.levels == Levels::kCodebook ? 0.0f
-                                                    : -p.scale * static_cast<float>(Centre(format));
+      p.offset =
+          format.levels == Levels::kCodebook ? 0.0f : -p.scale * static_cast<float>(Centre(format));
       break;
-    case Offset::kMin: p.offset = F16ToF32(offset_bits); break;
+    case Offset::kMin:
+      p.offset = F16ToF32(offset_bits);
+      break;
     case Offset::kIntegerZero:
       p.offset = -static_cast<float>(static_cast<int16_t>(offset_bits)) * p.scale;
       break;
-    case Offset::kRealZero: p.offset = -F16ToF32(offset_bits) * p.scale; break;
+    case Offset::kRealZero:
+      p.offset = -F16ToF32(offset_bits) * p.scale;
+      break;
   }
   return p;
 }
 
 GroupParameters FitGroup(const Format& format, float min, float max, float extreme) {
+  min += 0.0f;  // -0 becomes +0: which zero is the smallest depends on the order of the values
+  max += 0.0f;
   const float steps = static_cast<float>(MaxCode(format));
   switch (format.offset) {
     case Offset::kNone: {
@@ -66,7 +79,8 @@ GroupParameters FitGroup(const Format& format, float min, float max, float extre
     }
     case Offset::kExtreme:
       return UnpackParameters(format, StepBits(extreme / static_cast<float>(-Centre(format))), 0);
-    case Offset::kMin: return UnpackParameters(format, StepBits((max - min) / steps), F32ToF16(min));
+    case Offset::kMin:
+      return UnpackParameters(format, StepBits((max - min) / steps), F32ToF16(min));
     case Offset::kIntegerZero: {
       if (min == max) return ConstantGroup(format, min);
       const float reach = std::max(std::fabs(min), std::fabs(max)) / kMaxIntegerZero;
@@ -76,8 +90,8 @@ GroupParameters FitGroup(const Format& format, float min, float max, float extre
     }
     case Offset::kRealZero: {
       if (min == max) return ConstantGroup(format, min);
-      const uint16_t scale = StepBits(std::max((max - min) / steps, std::fabs(min) / kF16Max));
-      return UnpackParameters(format, scale, F32ToF16(-min / F16ToF32(scale)));
+      const uint16_t scale = StepBits(std::max((max - min) / steps, std::fabs(min) / kMaxRealZero));
+      return UnpackParameters(format, scale, F32ToF16((0.0f - min) / F16ToF32(scale)));
     }
   }
   return {};
@@ -88,7 +102,8 @@ int CodeOf(const Format& format, const GroupParameters& p, float value) {
     return format.offset == Offset::kMin || format.offset == Offset::kIntegerZero ||
                    format.offset == Offset::kRealZero
                ? 0
-               : format.levels == Levels::kCodebook ? 8 : Centre(format);
+           : format.levels == Levels::kCodebook ? 8
+                                                : Centre(format);
   }
   if (format.levels == Levels::kCodebook) {
     const float unit = value / p.scale;

@@ -20,9 +20,9 @@ struct Alias {
   Format format;
 };
 constexpr Alias kAliases[] = {
-    {"f32", kF32},
-    {"f16", kF16},
-    {"bf16", kBf16},
+    {"f32", kFormatF32},
+    {"f16", kFormatF16},
+    {"bf16", kFormatBf16},
     {"q8_0", {Levels::kUniform, FloatType::kF16, 8, Axis::kToken, 32, Offset::kNone}},
     {"q4_0", {Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 32, Offset::kExtreme}},
     {"q4_1", {Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 32, Offset::kMin}},
@@ -139,6 +139,9 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
                                    " is not a multiple of 4 between 4 and 1024");
   }
   if (format.is_float()) return Status::Ok();
+  if (format.levels == Levels::kCodebook && FormatSpec(format) != "iq4_nl") {
+    return Status::InvalidArgument(name + ": the codebook is possible as iq4_nl only");
+  }
   if (!Contains(kWidths, format.bits)) {
     return Status::InvalidArgument(name + ": a width of " + std::to_string(format.bits) +
                                    " bits is not possible; possible: 2 3 4 5 6 8");
@@ -210,7 +213,7 @@ Status CheckGeometry(const KvGeometry& g) {
     return bad("q head count " + std::to_string(g.q_heads) + " is not a multiple of " +
                std::to_string(g.kv_heads) + " KV heads");
   }
-  return CheckFormat(kF16, Side::kK, g.head_dim);
+  return CheckFormat(kFormatF16, Side::kK, g.head_dim);
 }
 
 Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
@@ -239,7 +242,7 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
 FormatPair LayerFormats(const KvSpec& spec, int layer) {
   const bool skipped = std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) !=
                        spec.skip_layers.end();
-  return skipped ? FormatPair{kF16, kF16} : FormatPair{spec.k, spec.v};
+  return skipped ? FormatPair{kFormatF16, kFormatF16} : FormatPair{spec.k, spec.v};
 }
 
 }  // namespace kvant

@@ -25,7 +25,7 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
   if (format.is_float()) {
     const int width = side == Side::kK ? head_dim : s.padded_dim;
     s.block_bytes = s.block_tokens * width * format.bits / 8;
-    s.bytes = DivideUp(s.blocks() * s.block_bytes, kUnitBytes) * kUnitBytes;
+    s.bytes = DivideUp(s.blocks() * s.block_bytes, kPlaneUnitBytes) * kPlaneUnitBytes;
     return s;
   }
   const int per_group = format.metadata_bytes_per_group();
@@ -41,7 +41,7 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
     s.block_metadata_bytes = s.channel_groups * s.block_tokens * per_group;
     s.metadata_bytes = s.block_metadata_bytes * s.blocks();
   }
-  s.metadata_bytes = DivideUp(s.metadata_bytes, kUnitBytes) * kUnitBytes;
+  s.metadata_bytes = DivideUp(s.metadata_bytes, kPlaneUnitBytes) * kPlaneUnitBytes;
   const Planes planes = PlanesOf(format.bits);
   s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
   s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
@@ -82,7 +82,7 @@ PageLayout MakePageLayout(const Format& k, const Format& v, int head_dim, int pa
 }
 
 FormatPair OpenFormats(const FormatPair& stored) {
-  return {stored.k.is_float() ? stored.k : kF16, stored.v.is_float() ? stored.v : kF16};
+  return {stored.k.is_float() ? stored.k : kFormatF16, stored.v.is_float() ? stored.v : kFormatF16};
 }
 
 }  // namespace kvant

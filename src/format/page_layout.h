@@ -31,7 +31,7 @@ namespace kvant {
 inline constexpr int kLaneBlock = 16;    // lanes of one accumulator
 inline constexpr int kChunkBlocks = 4;   // lane blocks of one chunk
 inline constexpr int kStep = 16;         // reduce elements of one step
-inline constexpr int kUnitBytes = 64;
+inline constexpr int kPlaneUnitBytes = 64;
 
 // The bit planes of a width: bits of the first and of the second plane (0: none).
 struct Planes {
@@ -56,7 +56,7 @@ constexpr int PaddedDim(int head_dim) { return DivideUp(head_dim, kLaneBlock) * 
 constexpr int PlaneBytes(int plane_bits, int lanes, int reduce) {
   const int steps = plane_bits == 1 ? DivideUp(reduce / kStep, 2) : reduce / kStep;
   const int units_per_step = plane_bits == 1 ? 1 : plane_bits / 2;
-  return steps * units_per_step * (lanes / kLaneBlock) * kUnitBytes;
+  return steps * units_per_step * (lanes / kLaneBlock) * kPlaneUnitBytes;
 }
 
 // Where a code lies inside a plane.
@@ -78,7 +78,7 @@ constexpr CodePlace PlaceOf(int plane_bits, int lanes, int reduce, int lane, int
     case 2: unit = step; shift = quad * 2; break;
     default: unit = step / 2; shift = step % 2 * 4 + quad; break;
   }
-  return {PlaneBytes(plane_bits, first_lane, reduce) + (unit * blocks + block) * kUnitBytes +
+  return {PlaneBytes(plane_bits, first_lane, reduce) + (unit * blocks + block) * kPlaneUnitBytes +
               lane % kLaneBlock * 4 + element % 4,
           shift};
 }

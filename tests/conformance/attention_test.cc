@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Conformance, EveryPair, ::testing::ValuesIn(kPairs), []
 // C21: logits far outside f16 and a long flat sum.
 TEST(AttentionNumerics, LogitsOfHundredThousandAndLongFlatSumsStayExact) {
   const auto pool = std::move(ThreadPool::Create(2).value());
-  HeadSetup s{kF16, kF16, 64, 65536, 0, 1};
+  HeadSetup s{kFormatF16, kFormatF16, 64, 65536, 0, 1};
   std::vector<float> k(static_cast<size_t>(s.tokens) * 64, 0.0f), v(k.size(), 8.0f);
   const std::vector<float> q(64, 1.0f);
   const PagedHead flat(s, k, v);
@@ -224,7 +224,7 @@ TEST(AttentionNumerics, RescalingKeysAgainstTheQueryChangesNothing) {
 // The worked example of the softmax state: scores 1 2 3 -1, halves merged equal the whole.
 TEST(AttentionNumerics, WorkedExampleOfFourTokens) {
   const auto pool = std::move(ThreadPool::Create(1).value());
-  const HeadSetup s{kF32, kF32, 4, 4, 0, 1};
+  const HeadSetup s{kFormatF32, kFormatF32, 4, 4, 0, 1};
   const std::vector<float> k = {1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, -1, 0, 0, 0};
   const std::vector<float> v = {1, 0, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 2, -1, 0, 0};
   const PagedHead head(s, k, v);

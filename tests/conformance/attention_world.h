@@ -15,7 +15,7 @@
 namespace kvant::testing {
 
 struct HeadSetup {
-  Format k = kF16, v = kF16;
+  Format k = kFormatF16, v = kFormatF16;
   int head_dim = 64;
   int tokens = 0;
   int sinks = 0;

@@ -1,0 +1,19 @@
+// The subcommands. Each adds itself to the command line and, when chosen, leaves what is to be done
+// in `action`; main runs it once parsing is over.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace kvant::cli {
+
+using Action = std::function<int()>;  // returns the exit code, or throws Failure
+
+void AddBench(CLI::App& root, Action* action);
+void AddEval(CLI::App& root, Action* action);
+void AddExplain(CLI::App& root, Action* action);
+void AddInspect(CLI::App& root, Action* action);
+void AddRun(CLI::App& root, Action* action);
+
+}  // namespace kvant::cli

@@ -1,0 +1,2 @@
+#include "command.h"
+namespace kvant::cli { void AddEval(CLI::App&, Action*) {} }

@@ -1,0 +1,51 @@
+#include "model_options.h"
+
+#include <fmt/core.h>
+
+#include <csignal>
+
+#include "failure.h"
+
+namespace kvant::cli {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // or a signal handler may not touch it
+
+void OnInterrupt(int) {
+  g_interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+
+const std::atomic<bool>& Interrupted() { return g_interrupted; }
+void CatchInterrupt() { std::signal(SIGINT, OnInterrupt); }
+
+void ModelFlags::Add(CLI::App& command) {
+  command.add_option("-m,--model", path, "The model, a GGUF file")->required()->type_name("FILE");
+  command.add_option("-b,--batch-size", chunk_tokens, "Prompt tokens run together, 1 to 4096 [512]")
+      ->type_name("N")->check(CLI::Range(1, 4096).description(""));
+  AddThreads(command, &threads);
+}
+
+GgufSummary ModelFlags::Inspect() const { return Unwrap(InspectGguf(path)); }
+
+void ModelFlags::CheckFits(const GgufSummary& file, const KvSpec& spec) const {
+  if (!file.geometry) return;  // Load says better what is wrong with the file
+  if (const Status fits = CheckKvSpec(spec, *file.geometry); !fits.ok()) {
+    throw UsageError(fits.message());
+  }
+}
+
+Model ModelFlags::Load() const { return Unwrap(Model::Load(path, {.threads = threads})); }
+
+SessionOptions ModelFlags::Session(const KvSpec& spec, int64_t budget_bytes) const {
+  return {.kv = spec,
+          .context_tokens = context_tokens,
+          .threads = threads,
+          .chunk_tokens = chunk_tokens,
+          .kv_budget_bytes = budget_bytes};
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,36 @@
+// -m and the flags that go with it: what run, eval and bench do before weights load.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "kvant/inspect.h"
+#include "kvant/model.h"
+#include "kvant/session.h"
+#include "options.h"
+
+namespace kvant::cli {
+
+struct ModelFlags {
+  std::string path;
+  int64_t context_tokens = 0;  // 0: what the model was trained for
+  int chunk_tokens = 512;
+  int threads = 0;
+
+  void Add(CLI::App& command);  // -m -b -t
+
+  // Reads the file's head only. Throws when the file is not one or a spec does not fit its geometry,
+  // which is known long before its weights are packed.
+  GgufSummary Inspect() const;
+  void CheckFits(const GgufSummary& file, const KvSpec& spec) const;
+
+  Model Load() const;
+  SessionOptions Session(const KvSpec& spec, int64_t budget_bytes) const;
+};
+
+// Set by the first Ctrl-C; the second one ends the program as usual.
+const std::atomic<bool>& Interrupted();
+void CatchInterrupt();
+
+}  // namespace kvant::cli

@@ -1,0 +1,233 @@
+#include "options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "failure.h"
+
+namespace kvant::cli {
+namespace {
+
+bool ParseNumber(std::string_view text, int64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+void SetGroup(int group, Format* format) {
+  if (!format->is_float()) format->group = group;
+}
+
+}  // namespace
+
+void KvFlags::AddFormat(CLI::App& command) {
+  command.add_option("--kv", preset, "Store K and V as PRESET: f16, int8, int4, int3, int2, int4:g128, "
+                     "or any one format")->type_name("PRESET");
+  command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
+  command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");
+  command.add_option("--kv-group", group, "Values that share one scale: 16, 32, 64, 128 or 256")
+      ->type_name("N");
+}
+
+void KvFlags::AddPolicy(CLI::App& command) {
+  command.add_option("--kv-sinks", sinks_tokens, "First tokens kept in f16, 0 to 64 [4]")
+      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+  command.add_option("--kv-window", window_tokens, "Newest tokens kept in f16, a multiple of 64 [64]")
+      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+  command.add_option("--kv-skip-layers", skip_layers, "Layers that stay in f16, for example 0,1,28-29")
+      ->type_name("LIST");
+}
+
+void KvFlags::AddBudget(CLI::App& command) {
+  command.add_option("--kv-budget", budget, "Most bytes the cache may allocate, for example 512M")
+      ->type_name("BYTES");
+}
+
+KvSpec KvFlags::Spec() const {
+  KvSpec spec;
+  if (!preset.empty()) spec = UnwrapArgument(ParseKvPreset(preset));
+  if (!k.empty()) spec.k = UnwrapArgument(ParseFormat(k, Side::kK));
+  if (!v.empty()) spec.v = UnwrapArgument(ParseFormat(v, Side::kV));
+  ApplyPolicy(&spec);
+  return spec;
+}
+
+std::vector<KvSpec> KvFlags::Specs() const {
+  if (!preset.empty() && !(k.empty() && v.empty())) {
+    throw UsageError("--kv and -ctk/-ctv are two ways to list formats; give one of them");
+  }
+  std::vector<KvSpec> specs;
+  KvFlags one = *this;
+  if (!preset.empty()) {
+    for (const std::string& name : SplitList(preset)) {
+      one.preset = name;
+      specs.push_back(one.Spec());
+    }
+    return specs;
+  }
+  for (const std::string& k_format : SplitList(k)) {
+    for (const std::string& v_format : SplitList(v)) {
+      one.k = k_format;
+      one.v = v_format;
+      specs.push_back(one.Spec());
+    }
+  }
+  return specs;
+}
+
+void KvFlags::ApplyPolicy(KvSpec* spec) const {
+  if (group != 0) {
+    if (spec->k.is_float() && spec->v.is_float()) {
+      throw UsageError(fmt::format("--kv-group {} has nothing to act on: K is {} and V is {}", group,
+                                   FormatSpec(spec->k), FormatSpec(spec->v)));
+    }
+    SetGroup(group, &spec->k);
+    SetGroup(group, &spec->v);
+  }
+  if (sinks_tokens >= 0) spec->sinks_tokens = sinks_tokens;
+  if (window_tokens >= 0) spec->window_tokens = window_tokens;
+  if (!skip_layers.empty()) spec->skip_layers = ParseIntList("--kv-skip-layers", skip_layers, 0, 1023);
+  // A shape that any format could stand on: only what is wrong by itself is refused here.
+  Check(CheckKvSpec(*spec, KvGeometry{1024, 1, 64, 1}));
+}
+
+int64_t KvFlags::BudgetBytes() const { return budget.empty() ? 0 : ParseBytes("--kv-budget", budget); }
+
+void OutputFlags::Add(CLI::App& command) {
+  command.add_option("-o,--output", format, "table, json, jsonl, md or csv [table]")->type_name("FORMAT");
+  command.add_flag("--json", json, "The same as -o json");
+}
+
+std::string OutputFlags::Format() const {
+  if (json) return "json";
+  for (const char* name : {"table", "json", "jsonl", "md", "csv"}) {
+    if (format == name) return format;
+  }
+  throw UsageError(fmt::format("--output '{}' is unknown; possible: table json jsonl md csv", format));
+}
+
+void CompatibilityFlags::Add(CLI::App& command) {
+  command.add_option("--flash-attn", flash_attention,
+                     "Accepted for llama.cpp's scripts (also -fa): on or auto, attention is always fused")
+      ->type_name("on|auto");
+  command.add_option("--n-gpu-layers", gpu_layers,
+                     "Accepted for llama.cpp's scripts (also -ngl): 0, kvant runs on the CPU")
+      ->type_name("0");
+}
+
+void CompatibilityFlags::CheckPossible() const {
+  if (flash_attention != "on" && flash_attention != "auto" && flash_attention != "1") {
+    throw UsageError(fmt::format("--flash-attn {} is not possible: attention is always fused; possible: "
+                                 "on auto", flash_attention));
+  }
+  if (gpu_layers != 0) {
+    throw UsageError(fmt::format("--n-gpu-layers {} is not possible: this version runs on the CPU; "
+                                 "possible: 0", gpu_layers));
+  }
+}
+
+void AddThreads(CLI::App& command, int* threads) {
+  *threads = DefaultThreads();
+  command.add_option("-t,--threads", *threads, fmt::format("Threads [{}]", *threads))
+      ->type_name("N")->check(CLI::Range(1, 256).description(""));
+}
+
+int DefaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256); }
+
+std::vector<std::string> SplitList(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+std::vector<int> ParseIntList(const std::string& flag, const std::string& text, int low, int high) {
+  const auto bad = [&](const std::string& part) {
+    return UsageError(fmt::format("{} '{}': '{}' is not a number or range between {} and {}", flag, text,
+                                  part, low, high));
+  };
+  std::vector<int> values;
+  for (const std::string& part : SplitList(text)) {
+    const size_t dash = part.find('-', 1);
+    int64_t first = 0, last = 0;
+    if (!ParseNumber(std::string_view(part).substr(0, dash), &first)) throw bad(part);
+    last = first;
+    if (dash != std::string::npos && !ParseNumber(std::string_view(part).substr(dash + 1), &last)) {
+      throw bad(part);
+    }
+    if (first < low || last > high || first > last) throw bad(part);
+    for (int64_t value = first; value <= last; ++value) values.push_back(static_cast<int>(value));
+  }
+  return values;
+}
+
+std::vector<int64_t> ParseCounts(const std::string& flag, const std::string& text) {
+  std::vector<int64_t> counts;
+  for (const std::string& part : SplitList(text)) {
+    int64_t value = 0;
+    if (!ParseNumber(part, &value) || value < 0 || value > (1 << 24)) {
+      throw UsageError(fmt::format("{} '{}': '{}' is not a count between 0 and 16777216", flag, text, part));
+    }
+    counts.push_back(value);
+  }
+  return counts;
+}
+
+int64_t ParseBytes(const std::string& flag, const std::string& text) {
+  constexpr struct {
+    std::string_view suffix;
+    int shift;
+  } kUnits[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"K", 10}, {"M", 20}, {"G", 30}, {"", 0}};
+  for (const auto& unit : kUnits) {
+    if (!std::string_view(text).ends_with(unit.suffix)) continue;
+    int64_t value = 0;
+    const auto digits = std::string_view(text).substr(0, text.size() - unit.suffix.size());
+    if (!ParseNumber(digits, &value) || value <= 0 || value > (INT64_MAX >> unit.shift)) break;
+    return value << unit.shift;
+  }
+  throw UsageError(fmt::format("{} '{}' is not a number of bytes, such as 1073741824, 512M or 2GiB", flag,
+                               text));
+}
+
+KvGeometry ParseShape(const std::string& text) {
+  const std::vector<std::string> parts = SplitList(text);
+  int64_t numbers[4] = {};
+  bool good = parts.size() == 3 || parts.size() == 4;
+  for (size_t i = 0; good && i < parts.size(); ++i) {
+    good = ParseNumber(parts[i], &numbers[i]) && numbers[i] >= 1 && numbers[i] <= (1 << 20);
+  }
+  if (!good) {
+    throw UsageError(fmt::format("--shape '{}' is not LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], for example "
+                                 "32,8,128,32", text));
+  }
+  if (parts.size() == 3) numbers[3] = numbers[1];
+  const KvGeometry geometry{static_cast<int>(numbers[0]), static_cast<int>(numbers[1]),
+                            static_cast<int>(numbers[2]), static_cast<int>(numbers[3])};
+  Check(CheckGeometry(geometry));
+  return geometry;
+}
+
+std::string ReadTextFile(const std::string& path) {
+  const auto fail = [&] {
+    return Failure(kExitFailed, fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  };
+  std::FILE* const file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) throw fail();
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> closer(file, std::fclose);
+  std::string text;
+  char part[1 << 16];
+  while (const size_t bytes = std::fread(part, 1, sizeof(part), file)) text.append(part, bytes);
+  if (std::ferror(file)) throw fail();
+  return text;
+}
+
+}  // namespace kvant::cli

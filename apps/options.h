@@ -1,0 +1,70 @@
+// Flags that several commands share, under llama.cpp's names, and what they mean to the library.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvant/format.h"
+
+namespace kvant::cli {
+
+// How the KV cache is stored: --kv, -ctk, -ctv, --kv-sinks, …
+struct KvFlags {
+  std::string preset, k, v;
+  int group = 0;
+  int sinks_tokens = -1, window_tokens = -1;  // -1: as the library has it
+  std::string skip_layers;
+  std::string budget;
+
+  void AddFormat(CLI::App& command);  // --kv -ctk -ctv --kv-group
+  void AddPolicy(CLI::App& command);  // --kv-sinks --kv-window --kv-skip-layers
+  void AddBudget(CLI::App& command);  // --kv-budget
+
+  // Throws a usage error for what no model could take. What one model cannot take, CheckKvSpec says.
+  KvSpec Spec() const;
+  // The same where the flags hold lists: every preset, or every K format with every V format.
+  std::vector<KvSpec> Specs() const;
+  int64_t BudgetBytes() const;  // 0: none
+
+ private:
+  void ApplyPolicy(KvSpec* spec) const;
+};
+
+// -o table|json|jsonl|md|csv, and --json as -o json.
+struct OutputFlags {
+  std::string format = "table";
+  bool json = false;
+
+  void Add(CLI::App& command);
+  std::string Format() const;  // throws a usage error for an unknown one
+};
+
+// -fa and -ngl: accepted where they ask for what kvant does anyway, refused otherwise.
+struct CompatibilityFlags {
+  std::string flash_attention = "auto";
+  int gpu_layers = 0;
+
+  void Add(CLI::App& command);
+  void CheckPossible() const;
+};
+
+void AddThreads(CLI::App& command, int* threads);  // -t
+int DefaultThreads();
+
+// "0,2,5-7"
+std::vector<int> ParseIntList(const std::string& flag, const std::string& text, int low, int high);
+// "1073741824", "512M", "2GiB"
+int64_t ParseBytes(const std::string& flag, const std::string& text);
+// "LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]"
+KvGeometry ParseShape(const std::string& text);
+// Counts, each between 0 and 2^24.
+std::vector<int64_t> ParseCounts(const std::string& flag, const std::string& text);
+std::vector<std::string> SplitList(const std::string& text, char separator = ',');
+
+// The whole file, or standard input for "-".
+std::string ReadTextFile(const std::string& path);
+
+}  // namespace kvant::cli

@@ -1,0 +1,104 @@
+#include "report.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "failure.h"
+#include "kvant/isa.h"
+#include "kvant_commit.h"
+
+namespace kvant::cli {
+namespace {
+
+constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
+
+Failure WriteFailure(const std::string& path) {
+  return {kExitFailed, fmt::format("cannot write '{}': {}", path, std::strerror(errno))};
+}
+
+}  // namespace
+
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+Json Header(int threads) {
+  return {{"version", KVANT_VERSION},
+          {"commit", KVANT_COMMIT},
+          {"cpu", CpuName()},
+          {"isa", IsaName(ActiveIsa())},
+          {"threads", threads}};
+}
+
+void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, Json* report) {
+  (*report)["model_path"] = path;
+  (*report)["model_bytes"] = file_bytes;
+  (*report)["model_xxh64"] = fmt::format("{:016x}", file_hash);
+}
+
+Json LayerFormatsJson(const KvSpec& spec, int layers) {
+  const auto pair_json = [](const FormatPair& pair) {
+    return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
+  };
+  if (spec.skip_layers.empty()) return pair_json({spec.k, spec.v});
+  Json list = Json::array();
+  for (int layer = 0; layer < layers; ++layer) {
+    Json entry = pair_json(LayerFormats(spec, layer));
+    entry["layer"] = layer;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+std::string LayerFormatsText(const KvSpec& spec, int layers) {
+  std::string text = fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
+  std::string skipped;
+  for (int layer = 0; layer < layers; ++layer) {
+    if (LayerFormats(spec, layer) == FormatPair{spec.k, spec.v}) continue;
+    skipped += fmt::format("{}{}", skipped.empty() ? "" : ", ", layer);
+  }
+  if (!skipped.empty()) text += fmt::format("; f16 in layers {}", skipped);
+  return text;
+}
+
+Json Number(double value) {
+  if (std::isnan(value)) return nullptr;
+  if (std::trunc(value) == value && std::fabs(value) < kLargestExactInteger) {
+    return static_cast<int64_t>(value);
+  }
+  return value;
+}
+
+std::string Dump(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::error_code ignored;
+  // A pipe or device is written where it stands; renaming over it would replace it by a file.
+  const bool in_place = std::filesystem::exists(path, ignored) &&
+                        !std::filesystem::is_regular_file(path, ignored);
+  const std::string part = in_place ? path : fmt::format("{}.{}.part", path, getpid());
+  std::FILE* const file = std::fopen(part.c_str(), "wb");
+  if (file == nullptr) throw WriteFailure(path);
+  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  good = std::fclose(file) == 0 && good;
+  if (good && (in_place || std::rename(part.c_str(), path.c_str()) == 0)) return;
+  const Failure failure = WriteFailure(path);
+  if (!in_place) std::remove(part.c_str());
+  throw failure;
+}
+
+}  // namespace kvant::cli

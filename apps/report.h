@@ -1,0 +1,37 @@
+// What every JSON of kvant has in common, so that a figure can be traced to what made it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+#include "kvant/format.h"
+
+namespace kvant::cli {
+
+using Json = nlohmann::ordered_json;
+
+// version, commit, cpu, isa, threads.
+Json Header(int threads);
+
+// Adds model_path, model_bytes and model_xxh64, which `xxhsum -H1` prints too.
+void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, Json* report);
+
+// {"k": …, "v": …} when all layers are alike, otherwise a list with one of these a layer.
+Json LayerFormatsJson(const KvSpec& spec, int layers);
+// "K int4:channel:g64:min, V …", and the layers that differ.
+std::string LayerFormatsText(const KvSpec& spec, int layers);
+
+// A whole number without its ".0", so that readers can compare bytes exactly.
+Json Number(double value);
+
+// The text as JSON can hold it: bytes that are no UTF-8 become U+FFFD.
+std::string Dump(const Json& json, int indent);
+
+// "AMD EPYC …", or "unknown".
+std::string CpuName();
+
+// Writes a file whole or not at all.
+void WriteFile(const std::string& path, const std::string& text);
+
+}  // namespace kvant::cli

@@ -1,0 +1,265 @@
+// kvant run: generates text and accounts for what its cache cost.
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "command.h"
+#include "failure.h"
+#include "kvant/generate.h"
+#include "kvant/roofline.h"
+#include "model_options.h"
+#include "output.h"
+#include "report.h"
+
+namespace kvant::cli {
+namespace {
+
+constexpr char kFooter[] =
+    "Examples:\n"
+    "  kvant run -m model.gguf -p \"Once upon a time\" --kv int4\n"
+    "  kvant run -m model.gguf -f book.txt --prompt-tokens 3000 -n 64 --temp 0 --stats run.json\n"
+    "  kvant run -m model.gguf --chat -p \"Name three rivers.\"\n"
+    "\n"
+    "The text goes to standard output, the ledger to standard error.";
+
+struct RunOptions {
+  ModelFlags model;
+  KvFlags kv;
+  CompatibilityFlags compatibility;
+  GenerateOptions generate;
+  std::string prompt, file, system, stats;
+  int64_t prompt_tokens = 0;  // 0: all
+  int64_t keep = 0;
+  bool has_prompt = false, chat = false, json = false, verbose = false;
+};
+
+std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model, const std::string& text) {
+  std::vector<int32_t> tokens;
+  if (options.chat) {
+    std::vector<ChatTurn> turns;
+    if (!options.system.empty()) turns.push_back({"system", options.system});
+    turns.push_back({"user", text});
+    tokens = Unwrap(model.EncodeChat(turns));
+  } else {
+    tokens = Unwrap(model.tokenizer().Encode(text, false));
+  }
+  if (options.prompt_tokens > 0) {
+    if (static_cast<int64_t>(tokens.size()) < options.prompt_tokens) {
+      throw Failure(kExitFailed, fmt::format("--prompt-tokens {}: the prompt has only {} tokens",
+                                             options.prompt_tokens, tokens.size()));
+    }
+    tokens.resize(static_cast<size_t>(options.prompt_tokens));
+  }
+  if (tokens.empty()) throw Failure(kExitFailed, "the prompt has no tokens");
+  return tokens;
+}
+
+// Streams the answer unless it is to be part of a JSON. A prompt that was interrupted leaves what its
+// finished chunks cost.
+GenerateResult RunSession(const RunOptions& o, const Model& model, Session& session,
+                          const std::vector<int32_t>& prompt) {
+  Progress bar("prompt");
+  const RunControl control{.progress = [&](int64_t done, int64_t total) {
+                             bar.Update(static_cast<double>(done), static_cast<double>(total));
+                           },
+                           .cancel = &Interrupted()};
+  const auto show = [&](std::string_view text) {
+    bar.Clear();
+    if (o.json) return;
+    Write(text);
+    Flush();
+  };
+  Result<GenerateResult> result = Generate(session, prompt, o.generate, show, control);
+  if (result.status().code() != StatusCode::kCancelled) return Unwrap(std::move(result));
+  GenerateResult interrupted;
+  interrupted.stop_reason = StopReason::kCancelled;
+  interrupted.prompt_tokens = session.length();
+  interrupted.ledger = session.ledger();
+  interrupted.kv_bytes_read_per_token = session.kv_bytes_read_per_token();
+  interrupted.weight_bytes_read_per_token = model.weight_bytes_read_per_token();
+  return interrupted;
+}
+
+// Null where nothing was timed.
+Json Rate(double value) { return value > 0 ? Json(value) : Json(); }
+
+Json LedgerJson(const GenerateResult& r, const ReadBandwidth& bandwidth) {
+  const CacheLedger& l = r.ledger;
+  return {{"tokens", l.tokens},
+          {"kv_bytes", l.kv_bytes},
+          {"code_bytes", l.code_bytes},
+          {"metadata_bytes", l.metadata_bytes},
+          {"window_bytes", l.window_bytes},
+          {"sink_bytes", l.sink_bytes},
+          {"padding_bytes", l.padding_bytes},
+          {"allocated_bytes", l.allocated_bytes},
+          {"effective_bits", l.effective_bits},
+          {"bytes_read_per_token", r.weight_bytes_read_per_token + r.kv_bytes_read_per_token},
+          {"kv_bytes_read_per_token", r.kv_bytes_read_per_token},
+          {"weight_bytes_read_per_token", r.weight_bytes_read_per_token},
+          {"prefill_tokens_per_s", Rate(r.prefill_tokens_per_s())},
+          {"decode_tokens_per_s", Rate(r.decode_tokens_per_s())},
+          {"decode_GBps", Rate(r.decode_gb_per_s())},
+          {"read_bw_GBps", bandwidth.best_bytes_per_s / 1e9}};
+}
+
+int64_t PeakMemoryBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+Json RunJson(const RunOptions& o, const Model& model, const Session& session, const GenerateResult& r,
+             const Json& ledger) {
+  Json json = Header(session.threads());
+  AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
+  json["formats"] = LayerFormatsJson(session.kv(), model.geometry().layers);
+  json["kv_sinks_tokens"] = session.kv().sinks_tokens;
+  json["kv_window_tokens"] = session.kv().window_tokens;
+  json["context_tokens"] = session.context_tokens();
+  json["sampler"] = {{"temperature", o.generate.sampler.temperature}, {"top_k", o.generate.sampler.top_k},
+                     {"top_p", o.generate.sampler.top_p}, {"min_p", o.generate.sampler.min_p}, {"seed", o.generate.sampler.seed}};
+  json["prompt_tokens"] = r.prompt_tokens;
+  json["stop"] = StopReasonName(r.stop_reason);
+  json["text"] = r.text;
+  json["tokens"] = r.tokens;
+  json["ledger"] = ledger;
+  json["prefill_ms"] = 1e3 * r.prefill_seconds;
+  json["decode_ms"] = 1e3 * r.decode_seconds;
+  json["decode_steps"] = r.decoded_tokens;
+  json["peak_memory_bytes"] = PeakMemoryBytes();
+  return json;
+}
+
+std::string RateText(const Json& tokens_per_s) {
+  return tokens_per_s.is_null() ? "not timed" : fmt::format("{:.1f} tokens/s", tokens_per_s.get<double>());
+}
+
+// The same figures as the JSON's ledger, for people.
+std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::string& formats) {
+  const auto bytes = [&](const char* field) { return HumanBytes(ledger[field].get<double>()); };
+  std::string text = fmt::format("KV cache of {}: {}\n", Plural(ledger["tokens"].get<int64_t>(), "token"), formats);
+  Table table({"", "bytes", ""});
+  for (const char* field : {"code_bytes", "metadata_bytes", "window_bytes", "sink_bytes", "padding_bytes",
+                            "kv_bytes", "allocated_bytes"}) {
+    const std::string name(field);
+    table.Add({name == "kv_bytes" ? "together" : name.substr(0, name.find('_')),
+               Grouped(ledger[field].get<int64_t>()), bytes(field)});
+  }
+  text += table.Text();
+  text += fmt::format("  {:.2f} bits a value. A step reads {}: {} of weights and {} of cache.\n",
+                      ledger["effective_bits"].get<double>(), bytes("bytes_read_per_token"),
+                      bytes("weight_bytes_read_per_token"), bytes("kv_bytes_read_per_token"));
+  text += fmt::format("  Prompt  {}, {}\n", Plural(r.prompt_tokens, "token"), RateText(ledger["prefill_tokens_per_s"]));
+  text += fmt::format("  Decode  {}, {}", Plural(r.decoded_tokens, "step"), RateText(ledger["decode_tokens_per_s"]));
+  if (!ledger["decode_GBps"].is_null()) {
+    const double rate = ledger["decode_GBps"].get<double>(), limit = ledger["read_bw_GBps"].get<double>();
+    text += fmt::format(", {:.2f} ms each: {:.2f} GB/s, {:.0f} % of the {:.2f} GB/s that this machine reads",
+                        1e3 * r.decode_seconds / static_cast<double>(r.decoded_tokens), rate, 100 * rate / limit, limit);
+  }
+  return text + "\n";
+}
+
+void PrintSetup(const Model& model, const Session& session) {
+  const KvGeometry g = model.geometry();
+  Note(fmt::format("{} ({}): {} layers, {} KV heads of {} channels, {} query heads", model.name(),
+                   model.architecture(), g.layers, g.kv_heads, g.head_dim, g.q_heads));
+  Note(fmt::format("{}, context {} tokens, {} sinks, window {}",
+                   Plural(session.threads(), "thread"), session.context_tokens(), session.kv().sinks_tokens,
+                   session.kv().window_tokens));
+  const std::vector<FormatPair> formats = session.layer_formats();
+  for (size_t layer = 0; layer < formats.size(); ++layer) {
+    Note(fmt::format("layer {}: K {}, V {}", layer, FormatSpec(formats[layer].k), FormatSpec(formats[layer].v)));
+  }
+}
+
+void CheckRequest(const RunOptions& o) {
+  o.compatibility.CheckPossible();
+  if (o.has_prompt == !o.file.empty()) throw UsageError("run needs either -p TEXT or -f FILE");
+  if (!o.system.empty() && !o.chat) throw UsageError("--system needs --chat");
+  if (o.keep != 0) {
+    throw UsageError(fmt::format("--keep {} is not possible: a full context ends the run, it is not shifted; "
+                                 "possible: 0", o.keep));
+  }
+  Check(o.generate.sampler.Validate());
+}
+
+int RunRun(const RunOptions& o) {
+  CheckRequest(o);
+  const KvSpec spec = o.kv.Spec();
+  const int64_t budget_bytes = o.kv.BudgetBytes();
+  const std::string text = o.has_prompt ? o.prompt : ReadTextFile(o.file);
+  o.model.CheckFits(o.model.Inspect(), spec);
+  // Before the weights: its buffer is then no part of the run's peak memory.
+  const ReadBandwidth bandwidth = Unwrap(MeasureReadBandwidth(o.model.threads));
+
+  const Model model = o.model.Load();
+  const std::vector<int32_t> prompt = EncodePrompt(o, model, text);
+  Session session = Unwrap(Session::Create(model, o.model.Session(spec, budget_bytes)));
+  const int64_t wanted = static_cast<int64_t>(prompt.size()) + o.generate.max_tokens;
+  if (wanted > session.context_tokens()) {
+    throw Failure(kExitFailed, fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
+                                           prompt.size(), o.generate.max_tokens, session.context_tokens()));
+  }
+  if (o.verbose) PrintSetup(model, session);
+  CatchInterrupt();
+  const GenerateResult result = RunSession(o, model, session, prompt);
+  const Json ledger = LedgerJson(result, bandwidth);
+  const Json report = RunJson(o, model, session, result, ledger);
+  if (!o.stats.empty()) WriteFile(o.stats, Dump(report, 2));
+  if (o.json) {
+    Write(Dump(report, 2));
+  } else {
+    Write("\n");
+    Flush();
+    fmt::print(stderr, "\n{}", LedgerText(result, ledger, LayerFormatsText(spec, model.geometry().layers)));
+  }
+  return result.stop_reason == StopReason::kCancelled ? kExitInterrupted : kExitDone;
+}
+
+}  // namespace
+
+void AddRun(CLI::App& root, Action* action) {
+  const auto o = std::make_shared<RunOptions>();
+  o->generate.max_tokens = 64;
+  CLI::App* const command = root.add_subcommand("run", "Generate text; ends with the ledger of its cache");
+  command->footer(kFooter);
+  o->model.Add(*command);
+  CLI::Option* const prompt = command->add_option("-p,--prompt", o->prompt, "The prompt")->type_name("TEXT");
+  command->add_option("-f,--file", o->file, "A file with the prompt, - for standard input")->type_name("FILE");
+  command->add_option("--prompt-tokens", o->prompt_tokens, "Only the first N tokens of the prompt")
+      ->type_name("N")->check(CLI::PositiveNumber.description(""));
+  command->add_option("-n,--predict", o->generate.max_tokens, "New tokens at most [64]")
+      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+  command->add_option("-c,--ctx-size", o->model.context_tokens, "Longest timeline [the model's]")
+      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+  command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
+  command->add_option("--system", o->system, "System message of --chat")->type_name("TEXT");
+  command->add_option("--temp", o->generate.sampler.temperature, "Temperature, 0 for greedy [0.8]")->type_name("X");
+  command->add_option("--top-k", o->generate.sampler.top_k, "Keep the K likeliest, 0 for all [40]")->type_name("K");
+  command->add_option("--top-p", o->generate.sampler.top_p, "Keep the likeliest that sum to P, 1 for all [0.95]")
+      ->type_name("P");
+  command->add_option("--min-p", o->generate.sampler.min_p, "Keep those P times as likely as the first [0.05]")
+      ->type_name("P");
+  command->add_option("-r,--reverse-prompt", o->generate.stop, "Stop before this text; may be given again")
+      ->type_name("TEXT");
+  command->add_option("-s,--seed", o->generate.sampler.seed, "Seed of the sampler [0]")->type_name("N");
+  command->add_flag("--ignore-eos", o->generate.ignore_end, "Go on after the model's end of text");
+  command->add_option("--keep", o->keep, "Accepted for llama.cpp's scripts: 0, a context is never shifted")
+      ->type_name("0");
+  o->kv.AddFormat(*command);
+  o->kv.AddPolicy(*command);
+  o->kv.AddBudget(*command);
+  o->compatibility.Add(*command);
+  command->add_flag("--json", o->json, "Print one JSON object instead of the text");
+  command->add_option("--stats", o->stats, "Also write that JSON object to FILE")->type_name("FILE");
+  command->add_flag("--verbose", o->verbose, "Say what was set up, with the formats of every layer");
+  command->callback([o, prompt, action] {
+    o->has_prompt = prompt->count() > 0;
+    *action = [o] { return RunRun(*o); };
+  });
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,52 @@
+// Codes arrays without a cache: what Python, `explain` and tests of other engines use. The bytes
+// are those that a cache stores, page after page of one side of one KV head.
+//
+// Values pass through the type in which the cache's open pages hold them, so that an array and a
+// cache give the same bytes: f16 for every coded format, a float format's own type otherwise. They
+// are rounded to nearest even first; the scale and the codes follow from the rounded values.
+//
+// Thread rules: pure functions on the caller's memory. Nothing is written when a call fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvant/format.h"
+#include "kvant/status.h"
+
+namespace kvant {
+
+// Tokens of one page of an array: 64, or the group of a longer channel group. Arrays hold whole
+// pages only.
+int ArrayPageTokens(const Format& format);
+
+// Bytes of `tokens` encoded tokens, metadata and padding included. kInvalidArgument names a format
+// or head_dim that is not possible, or a token count that is not a positive number of whole pages.
+Result<int64_t> EncodedArrayBytes(const Format& format, Side side, int64_t tokens, int head_dim);
+
+// Encodes values [tokens][head_dim] into encoded [EncodedArrayBytes()]. kInvalidArgument also where
+// a buffer has another size, or a value is NaN, infinite or outside the range of the open type
+// (+-65504 for coded formats): the sentence names the token and the channel.
+Status EncodeArray(const Format& format, Side side, std::span<const float> values, int64_t tokens,
+                   int head_dim, std::span<std::byte> encoded);
+
+// Decodes what EncodeArray wrote. Bytes of another origin decode to some values, possibly not
+// finite; nothing outside the buffers is touched.
+Status DecodeArray(const Format& format, Side side, std::span<const std::byte> encoded,
+                   int64_t tokens, int head_dim, std::span<float> values);
+
+// One group on its own, step by step.
+struct CodedGroup {
+  float scale = 0;  // as stored, f16
+  float zero = 0;   // as stored: min, integer zero or real zero; 0 for symmetric conventions
+  std::vector<int> codes;
+  std::vector<float> decoded;
+};
+
+// Codes 1 to 1024 values as one group of a coded format, whatever its axis and group size.
+// kInvalidArgument for a float format or a value as in EncodeArray.
+Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> values);
+
+}  // namespace kvant

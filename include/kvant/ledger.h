@@ -1,0 +1,22 @@
+// CacheLedger: what a cache holds and costs right now.
+#pragma once
+
+#include <cstdint>
+
+namespace kvant {
+
+// In bytes, unless the name says otherwise. All sequences of the cache, shared pages counted once.
+struct CacheLedger {
+  int64_t code_bytes = 0;      // codes (or values of float formats) of stored pages
+  int64_t metadata_bytes = 0;  // scales and offsets of stored pages
+  int64_t padding_bytes = 0;   // of stored pages
+  int64_t window_bytes = 0;    // open and window pages, whole pages
+  int64_t sink_bytes = 0;
+  int64_t kv_bytes = 0;         // the sum of the above
+  int64_t allocated_bytes = 0;  // what the pools asked of the system
+  int64_t stored_tokens = 0;    // sequence tokens in stored pages, sinks left out
+  int64_t tokens = 0;           // sum of sequence lengths
+  double effective_bits = 0;    // 8 * kv_bytes / (tokens * 2 * layers * kv_heads * head_dim)
+};
+
+}  // namespace kvant

@@ -1,0 +1,88 @@
+// What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences,
+// fork, truncate), cache_step.cc (one step) and cache_view.cc (views, ledger).
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/cache.h"
+#include "cache/page_pool.h"
+#include "cache/sequence.h"
+#include "format/page_layout.h"
+
+namespace kvant {
+
+enum class PageUse {
+  kKept,    // both sides float: written once, stays
+  kStored,  // encoded
+  kOpen,    // float copies that wait or serve as window
+  kSink,
+};
+
+struct PoolEntry {
+  PageLayout layout;
+  PageUse use;
+  std::unique_ptr<PagePool> pool;
+};
+
+// One layer's layouts and the pools (indices into Impl::pools) that its pages come from.
+struct LayerStore {
+  bool coded = false;  // false: float on both sides, neither sinks nor window
+  PageLayout open, stored, sink;
+  int open_pool = -1, stored_pool = -1, sink_pool = -1;  // -1: the layer has no such pages
+};
+
+struct Cache::Impl {
+  Impl(const KvGeometry& g, const KvSpec& s, int64_t context, int64_t budget_bytes)
+      : geometry(g), spec(s), context_tokens(context), budget(budget_bytes) {}
+
+  const KvGeometry geometry;
+  const KvSpec spec;
+  const int64_t context_tokens;
+  int page_tokens = kPageTokens;
+  int window_pages = 0;
+  PageBudget budget;
+  std::vector<PoolEntry> pools;
+  std::vector<LayerStore> layers;
+  std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
+
+  // The precision rule, for a sequence of `length` tokens: pages [0, SealedPages) are read as
+  // stored, [OpenPagesFrom, ..) are held as written.
+  int SealedPages(int64_t length) const {
+    return static_cast<int>(std::max<int64_t>(0, (length - 1) / page_tokens - window_pages));
+  }
+  int OpenPagesFrom(int64_t length) const { return std::max(0, SealedPages(length) - 1); }
+  // Pages that `length` tokens touch.
+  int PagesOf(int64_t length) const {
+    return static_cast<int>((length + page_tokens - 1) / page_tokens);
+  }
+
+  Sequence* Find(SequenceId id) const;
+  Status NoSequence(SequenceId id) const;
+  HeadPages& HeadOf(Sequence& seq, int layer, int kv_head) const {
+    return seq.heads[static_cast<size_t>(layer * geometry.kv_heads + kv_head)];
+  }
+  PagePool& Pool(int index) const { return *pools[static_cast<size_t>(index)].pool; }
+
+  int PoolFor(const PageLayout& layout, PageUse use);
+  void AddLayer(const FormatPair& formats);
+  std::unique_ptr<Sequence> MakeSequence() const;
+  SequenceId Adopt(std::unique_ptr<Sequence> seq);
+
+  // Gives back pages [begin, end) of a table. credit may be null.
+  void Drop(int pool, std::byte** pages, int begin, int end,
+            PagePool::Reservation* credit = nullptr) const;
+  void DropHead(const LayerStore& layer, HeadPages& head) const;
+  void TrimPools() const;
+
+  // cache_step.cc
+  Status ReservePages(Sequence& seq, int64_t new_tokens) const;
+  void CancelReservations(Sequence& seq) const;
+  Status MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
+  void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
+  void Compact(Sequence& seq) const;
+};
+
+}  // namespace kvant

@@ -1,0 +1,279 @@
+// One step of a sequence: Reserve, then per head Append, Seal, Release, then Commit or Rollback.
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+#include "cache/cache_impl.h"
+#include "cache/token_writer.h"
+#include "codec/codec.h"
+
+namespace kvant {
+namespace {
+
+std::string FloatName(FloatType type) {
+  return type == FloatType::kF32 ? "f32" : type == FloatType::kF16 ? "f16" : "bf16";
+}
+
+std::string ValueName(float value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "infinity" : "-infinity";
+  return std::to_string(value);
+}
+
+}  // namespace
+
+// ---- Reserve
+
+Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return impl_->NoSequence(id);
+  const std::string name = "sequence " + std::to_string(id);
+  if (seq->step_tokens != 0) {
+    return Status::InvalidArgument("a step of " + name + " is already running");
+  }
+  if (new_tokens < 1) {
+    return Status::InvalidArgument("a step of " + std::to_string(new_tokens) +
+                                   " tokens adds nothing to " + name);
+  }
+  if (new_tokens > impl_->context_tokens - seq->length) {
+    return Status::OutOfRange(name + " holds " + std::to_string(seq->length) + " tokens and " +
+                              std::to_string(new_tokens) + " more exceed the context of " +
+                              std::to_string(impl_->context_tokens));
+  }
+  KVANT_RETURN_IF_ERROR(seq->EnsurePages(impl_->PagesOf(seq->length + new_tokens)));
+  const Status status = impl_->ReservePages(*seq, new_tokens);
+  if (!status.ok()) {
+    impl_->CancelReservations(*seq);
+    return status;
+  }
+  seq->step_tokens = new_tokens;
+  return Status::Ok();
+}
+
+// Pages that stay are reserved before those that one layer needs for a moment: each demand makes
+// slabs of its own, and those of the passing one become empty as a whole.
+Status Cache::Impl::ReservePages(Sequence& seq, int64_t new_tokens) const {
+  const int64_t after = seq.length + new_tokens;
+  const int first_new = PagesOf(seq.length), end = PagesOf(after);
+  const int created = end - first_new;
+  const int staying = end - std::max(first_new, OpenPagesFrom(after));
+  const int sealed = SealedPages(after) - SealedPages(seq.length);
+  const auto reserve = [&](int pool, int64_t pages) {
+    if (pool < 0 || pages == 0) return Status::Ok();
+    return Pool(pool).Reserve(pages, &seq.reservations[static_cast<size_t>(pool)]);
+  };
+  std::vector<int64_t> demand(pools.size(), 0);
+  int passing_pool = -1;
+  for (const LayerStore& layer : layers) {
+    demand[static_cast<size_t>(layer.open_pool)] +=
+        static_cast<int64_t>(layer.coded ? staying : created) * geometry.kv_heads;
+    if (!layer.coded) continue;
+    passing_pool = layer.open_pool;
+    demand[static_cast<size_t>(layer.stored_pool)] +=
+        static_cast<int64_t>(sealed) * geometry.kv_heads;
+    if (layer.sink_pool >= 0 && seq.length == 0) {
+      demand[static_cast<size_t>(layer.sink_pool)] += geometry.kv_heads;
+    }
+  }
+  for (size_t i = 0; i < pools.size(); ++i) {
+    KVANT_RETURN_IF_ERROR(reserve(static_cast<int>(i), demand[i]));
+  }
+  return reserve(passing_pool, static_cast<int64_t>(created - staying) * geometry.kv_heads);
+}
+
+void Cache::Impl::CancelReservations(Sequence& seq) const {
+  for (size_t i = 0; i < pools.size(); ++i) pools[i].pool->Cancel(&seq.reservations[i]);
+}
+
+// ---- Append
+
+Status Cache::Append(SequenceId id, int layer, int kv_head, const float* k, int64_t k_stride,
+                     const float* v, int64_t v_stride, int64_t new_tokens) {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return impl_->NoSequence(id);
+  const auto place = [&] {
+    return " of layer " + std::to_string(layer) + ", KV head " + std::to_string(kv_head);
+  };
+  if (layer < 0 || layer >= impl_->geometry.layers || kv_head < 0 ||
+      kv_head >= impl_->geometry.kv_heads) {
+    return Status::InvalidArgument("the cache has no pages" + place());
+  }
+  HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  if (new_tokens != seq->step_tokens || head.written_tokens != seq->length) {
+    return Status::InvalidArgument(
+        "an append of " + std::to_string(new_tokens) + " tokens to K and V" + place() +
+        " does not fit a step of " + std::to_string(seq->step_tokens) +
+        (head.written_tokens == seq->length ? "" : ", which has been appended already"));
+  }
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  const auto check = [&](const char* name, const SideLayout& side, const float* rows,
+                         int64_t stride) {
+    const FloatType type = side.format.float_type;
+    const auto bad = FindUnstorable(type, rows, stride, new_tokens, side.head_dim);
+    if (!bad) return Status::Ok();
+    return Status::InvalidArgument(name + place() + ", position " +
+                                   std::to_string(seq->length + bad->token) + ", channel " +
+                                   std::to_string(bad->channel) + " is " + ValueName(bad->value) +
+                                   ", which " + FloatName(type) + " cannot hold");
+  };
+  KVANT_RETURN_IF_ERROR(check("K", store.open.k, k, k_stride));
+  KVANT_RETURN_IF_ERROR(check("V", store.open.v, v, v_stride));
+  KVANT_RETURN_IF_ERROR(impl_->MakePages(*seq, store, head));
+
+  const auto write = [&](const PageLayout& layout, std::byte* page, int first, int64_t row,
+                         int count) {
+    WriteTokens(layout.k, page, first, count, k + row * k_stride, k_stride);
+    WriteTokens(layout.v, page + layout.v_offset_bytes, first, count, v + row * v_stride, v_stride);
+  };
+  const int page_tokens = impl_->page_tokens;
+  for (int64_t row = 0; row < new_tokens;) {
+    const int64_t position = seq->length + row;
+    const int first = static_cast<int>(position % page_tokens);
+    const int count = static_cast<int>(std::min<int64_t>(new_tokens - row, page_tokens - first));
+    write(store.open, head.open[position / page_tokens], first, row, count);
+    row += count;
+  }
+  if (head.sink != nullptr && seq->length < impl_->spec.sinks_tokens) {
+    const int64_t count = std::min(new_tokens, impl_->spec.sinks_tokens - seq->length);
+    write(store.sink, head.sink, static_cast<int>(seq->length), 0, static_cast<int>(count));
+  }
+  head.written_tokens = seq->length + new_tokens;
+  return Status::Ok();
+}
+
+// What was made stays in the table when a later page is refused: Rollback gives it back.
+Status Cache::Impl::MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const {
+  const auto reservation = [&](int pool) { return &seq.reservations[static_cast<size_t>(pool)]; };
+  const int end = PagesOf(seq.length + seq.step_tokens);
+  for (int p = head.open_end; p < end; ++p) {
+    KVANT_ASSIGN_OR_RETURN(head.open[p],
+                           Pool(layer.open_pool).Allocate(reservation(layer.open_pool)));
+    head.open_end = p + 1;
+  }
+  if (layer.sink_pool >= 0 && head.sink == nullptr) {
+    KVANT_ASSIGN_OR_RETURN(head.sink, Pool(layer.sink_pool).Allocate(reservation(layer.sink_pool)));
+  }
+  return Status::Ok();
+}
+
+// ---- Seal and Release
+
+Status Cache::Seal(SequenceId id, int layer, int kv_head) {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return impl_->NoSequence(id);
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  if (head.written_tokens != seq->length + seq->step_tokens) {
+    return Status::InvalidArgument("layer " + std::to_string(layer) + ", KV head " +
+                                   std::to_string(kv_head) + " is sealed before it is appended");
+  }
+  if (!store.coded) return Status::Ok();
+  const int target = impl_->SealedPages(head.written_tokens);
+  while (head.sealed < target) {
+    const int p = head.sealed;
+    KVANT_ASSIGN_OR_RETURN(
+        std::byte* page, impl_->Pool(store.stored_pool)
+                             .Allocate(&seq->reservations[static_cast<size_t>(store.stored_pool)]));
+    // Float sides are copied value by value; their padding must not depend on what lay here.
+    if (store.stored.k.format.is_float() || store.stored.v.format.is_float()) {
+      std::memset(page, 0, static_cast<size_t>(store.stored.page_bytes));
+    }
+    const int first_token = p == 0 ? impl_->spec.sinks_tokens : 0;
+    EncodeSide(store.open.k, head.open[p], store.stored.k, first_token, page);
+    EncodeSide(store.open.v, head.open[p] + store.open.v_offset_bytes, store.stored.v, first_token,
+               page + store.stored.v_offset_bytes);
+    head.stored[p] = page;
+    ++head.sealed;
+  }
+  return Status::Ok();
+}
+
+void Cache::Release(SequenceId id, int layer, int kv_head) {
+  Sequence* seq = impl_->Find(id);
+  assert(seq != nullptr);
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  assert(!store.coded || head.sealed == impl_->SealedPages(head.written_tokens));
+  if (!store.coded) return;
+  // Pages that were there before the step wait for Commit: Rollback may want them.
+  const int begin = std::max(impl_->PagesOf(seq->length), head.dropped);
+  const int end = impl_->OpenPagesFrom(head.written_tokens);
+  if (begin >= end) return;
+  impl_->Drop(store.open_pool, head.open, begin, end,
+              &seq->reservations[static_cast<size_t>(store.open_pool)]);
+  head.dropped = end;
+}
+
+// ---- Commit and Rollback
+
+// Gives back the pages from before the step that the new length does not need.
+void Cache::Impl::CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const {
+  const int keep_from = OpenPagesFrom(seq.length + seq.step_tokens);
+  if (keep_from > head.first_open) {
+    Drop(layer.open_pool, head.open, head.first_open, std::min(keep_from, PagesOf(seq.length)));
+    head.first_open = keep_from;
+  }
+  head.dropped = 0;
+}
+
+void Cache::Commit(SequenceId id, int64_t new_tokens) {
+  Sequence* seq = impl_->Find(id);
+  assert(seq != nullptr && seq->step_tokens == new_tokens);
+  (void)new_tokens;
+  for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
+    const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+    for (int h = 0; h < impl_->geometry.kv_heads && store.coded; ++h) {
+      Release(id, layer, h);
+      impl_->CloseHead(*seq, store, impl_->HeadOf(*seq, layer, h));
+    }
+  }
+  impl_->CancelReservations(*seq);
+  const bool crossed = impl_->PagesOf(seq->length) != impl_->PagesOf(seq->length + seq->step_tokens);
+  seq->length += seq->step_tokens;
+  seq->step_tokens = 0;
+  if (crossed) impl_->Compact(*seq);
+}
+
+// A step leaves as many holes as the pages that waited for Commit; filling them from the slabs
+// that hold least keeps what the pools hold near what is in use.
+void Cache::Impl::Compact(Sequence& seq) const {
+  for (size_t pool = 0; pool < pools.size(); ++pool) {
+    if (pools[pool].use != PageUse::kOpen || !pools[pool].pool->BeginCompaction()) continue;
+    for (size_t i = 0; i < seq.heads.size(); ++i) {
+      const LayerStore& layer = layers[i / static_cast<size_t>(geometry.kv_heads)];
+      if (layer.open_pool != static_cast<int>(pool)) continue;
+      HeadPages& head = seq.heads[i];
+      for (int p = head.first_open; p < head.open_end; ++p) {
+        head.open[p] = pools[pool].pool->Relocate(head.open[p]);
+      }
+    }
+    pools[pool].pool->EndCompaction();
+  }
+}
+
+void Cache::Rollback(SequenceId id) {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr || seq->step_tokens == 0) return;
+  const int pages = impl_->PagesOf(seq->length), sealed = impl_->SealedPages(seq->length);
+  for (size_t i = 0; i < seq->heads.size(); ++i) {
+    const LayerStore& layer = impl_->layers[i / static_cast<size_t>(impl_->geometry.kv_heads)];
+    HeadPages& head = seq->heads[i];
+    impl_->Drop(layer.open_pool, head.open, std::max(pages, head.dropped), head.open_end);
+    head.open_end = std::min(head.open_end, pages);
+    head.dropped = 0;
+    if (layer.coded) {
+      impl_->Drop(layer.stored_pool, head.stored, sealed, head.sealed);
+      head.sealed = std::min(head.sealed, sealed);
+    }
+    if (seq->length == 0 && head.sink != nullptr) {
+      impl_->Pool(layer.sink_pool).Release(head.sink);
+      head.sink = nullptr;
+    }
+    head.written_tokens = seq->length;
+  }
+  seq->step_tokens = 0;
+  impl_->CancelReservations(*seq);
+  impl_->TrimPools();
+}
+
+}  // namespace kvant

@@ -1,0 +1,134 @@
+// What readers see of the cache: views, stored bytes, ledger.
+#include <cassert>
+
+#include "cache/cache_impl.h"
+
+namespace kvant {
+namespace {
+
+Run MakeRun(const PageLayout& layout, const std::byte* const* pages, int num_pages,
+            int64_t first_position, int64_t first_token, int64_t end_token) {
+  if (end_token <= first_token) return {};
+  return {&layout, pages, num_pages, static_cast<int>(first_position),
+          static_cast<int>(first_token), static_cast<int>(end_token)};
+}
+
+}  // namespace
+
+HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) const {
+  Sequence* seq = impl_->Find(id);
+  assert(seq != nullptr);
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  HeadView view;
+  const int64_t page_tokens = impl_->page_tokens;
+  const int64_t visible = std::min(head.written_tokens, (query_page + 1) * page_tokens);
+  if (visible <= 0) return view;
+  const int last = static_cast<int>((visible - 1) / page_tokens);
+  if (!store.coded) {
+    view.runs[2] = MakeRun(store.open, head.open, last + 1, 0, 0, visible);
+    return view;
+  }
+  const int64_t sinks = impl_->spec.sinks_tokens;
+  const int stored = std::max(0, last - impl_->window_pages);
+  assert(stored <= head.sealed && stored >= head.first_open);
+  assert(stored >= head.dropped || last < impl_->PagesOf(seq->length));
+  view.runs[0] = MakeRun(store.sink, &head.sink, 1, 0, 0, std::min(sinks, visible));
+  view.runs[1] = MakeRun(store.stored, head.stored, stored, 0, sinks, stored * page_tokens);
+  view.runs[2] = MakeRun(store.open, head.open + stored, last + 1 - stored, stored * page_tokens,
+                         stored == 0 ? sinks : 0, visible - stored * page_tokens);
+  return view;
+}
+
+const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_t page) const {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr || page < 0) return nullptr;
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  if (store.coded) return page < head.sealed ? head.stored[page] : nullptr;
+  return (page + 1) * impl_->page_tokens <= seq->length ? head.open[page] : nullptr;
+}
+
+int64_t Cache::bytes_read_per_token(SequenceId id) const {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr || seq->length == 0) return 0;
+  int64_t bytes = 0;
+  for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
+    const HeadView view = View(id, layer, 0, (seq->length - 1) / impl_->page_tokens);
+    int64_t head_bytes = 0;
+    for (const Run& run : view.runs) {
+      if (run.empty()) continue;
+      const SideLayout &k = run.layout->k, &v = run.layout->v;
+      const bool by_token = k.format.is_float() && v.format.is_float();
+      head_bytes += by_token ? static_cast<int64_t>(run.tokens()) * k.head_dim *
+                                   (k.format.bits + v.format.bits) / 8
+                             : static_cast<int64_t>(run.num_pages) * run.layout->page_bytes;
+    }
+    bytes += head_bytes * impl_->geometry.kv_heads;
+  }
+  return bytes;
+}
+
+// Pool by pool, so that a shared page counts once. Only the page that holds the end of a sequence
+// is partly filled, and no two sequences share that one.
+CacheLedger Cache::ledger() const {
+  CacheLedger l;
+  for (size_t i = 0; i < impl_->pools.size(); ++i) {
+    const PoolEntry& entry = impl_->pools[i];
+    const int64_t pages = entry.pool->counts().used_pages;
+    const int64_t bytes = pages * entry.layout.page_bytes;
+    switch (entry.use) {
+      case PageUse::kKept:
+      case PageUse::kStored: {
+        const SideLayout &k = entry.layout.k, &v = entry.layout.v;
+        const int64_t codes = pages * (k.code_bytes() + v.code_bytes());
+        const int64_t metadata = pages * (k.used_metadata_bytes() + v.used_metadata_bytes());
+        l.code_bytes += codes;
+        l.metadata_bytes += metadata;
+        l.padding_bytes += bytes - codes - metadata;
+        break;
+      }
+      case PageUse::kOpen: l.window_bytes += bytes; break;
+      case PageUse::kSink: l.sink_bytes += bytes; break;
+    }
+  }
+  for (const auto& seq : impl_->sequences) {
+    if (seq == nullptr) continue;
+    l.tokens += seq->length;
+    int64_t stored = seq->length;
+    for (size_t i = 0; i < seq->heads.size(); ++i) {
+      const LayerStore& layer = impl_->layers[i / static_cast<size_t>(impl_->geometry.kv_heads)];
+      const HeadPages& head = seq->heads[i];
+      if (layer.coded) {
+        stored = std::max<int64_t>(0, static_cast<int64_t>(head.sealed) * impl_->page_tokens -
+                                          impl_->spec.sinks_tokens);
+        continue;
+      }
+      const int64_t absent =
+          static_cast<int64_t>(head.open_end) * impl_->page_tokens - seq->length;
+      const SideLayout &k = layer.open.k, &v = layer.open.v;
+      const int64_t moved = absent * k.head_dim * (k.format.bits + v.format.bits) / 8;
+      l.code_bytes -= moved;
+      l.padding_bytes += moved;
+    }
+    l.stored_tokens += stored;
+  }
+  l.kv_bytes =
+      l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
+  l.allocated_bytes = impl_->budget.taken_bytes();
+  const KvGeometry& g = impl_->geometry;
+  const double values = 2.0 * static_cast<double>(l.tokens) * g.layers * g.kv_heads * g.head_dim;
+  l.effective_bits = l.tokens == 0 ? 0 : 8.0 * static_cast<double>(l.kv_bytes) / values;
+  return l;
+}
+
+std::vector<Cache::PoolCount> Cache::pool_counts() const {
+  std::vector<PoolCount> counts;
+  for (const PoolEntry& entry : impl_->pools) {
+    const PagePool::Counts c = entry.pool->counts();
+    counts.push_back({c.page_bytes, c.used_pages, c.free_pages, c.total_pages});
+  }
+  return counts;
+}
+
+}  // namespace kvant

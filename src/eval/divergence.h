@@ -1,0 +1,23 @@
+// How far apart two distributions are that two rows of logits stand for.
+#pragma once
+
+#include <cstdint>
+
+namespace kvant {
+
+struct RowScore {
+  double kl = 0;        // KL(base || test) in nats, at least 0
+  double nll_base = 0;  // -log p(target)
+  double nll_test = 0;
+  bool same_top1 = false;  // equal logits: the lower token counts
+  bool finite = false;     // false when a logit is NaN or infinite; the rest is then meaningless
+};
+
+// All in double; the same bits on every machine, since only log() of two numbers comes from libm.
+// REQUIRES: 0 <= target < vocab. Thread rules: pure function.
+RowScore CompareRows(const float* base, const float* test, int64_t vocab, int32_t target);
+
+// Index of the largest logit, the lowest of equals.
+int32_t Argmax(const float* logits, int64_t vocab);
+
+}  // namespace kvant

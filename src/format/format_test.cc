@@ -1,0 +1,243 @@
+#include "kvant/format.h"
+
+#include <gtest/gtest.h>
+
+#include "format/page_layout.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
+constexpr Offset kOffsets[] = {Offset::kNone, Offset::kExtreme, Offset::kMin, Offset::kIntegerZero,
+                               Offset::kRealZero};
+
+bool Mentions(const Status& status, std::string_view what) {
+  return status.message().find(what) != std::string::npos;
+}
+
+// Every uniform format that the grammar can name.
+std::vector<Format> UniformFormats() {
+  std::vector<Format> formats;
+  for (int bits : kWidths) {
+    for (Axis axis : {Axis::kChannel, Axis::kToken}) {
+      for (int group : {0, 16, 32, 64, 128, 256}) {
+        if (axis == Axis::kChannel && group == 0) continue;
+        for (Offset offset : kOffsets) {
+          formats.push_back({Levels::kUniform, FloatType::kF16, bits, axis, group, offset});
+        }
+      }
+    }
+  }
+  return formats;
+}
+
+TEST(FormatSpec, EveryFormatComesBackFromItsSpecOnBothSides) {
+  for (const Format& format : UniformFormats()) {
+    const std::string spec = FormatSpec(format);
+    for (Side side : {Side::kK, Side::kV}) {
+      const Result<Format> parsed = ParseFormat(spec, side);
+      ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+      EXPECT_EQ(*parsed, format) << spec;
+      EXPECT_TRUE(CheckFormat(format, side, 80).ok()) << spec;
+    }
+  }
+}
+
+TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
+  const struct {
+    const char* name;
+    int bits;
+    Offset offset;
+    double effective_bits;
+  } aliases[] = {{"q8_0", 8, Offset::kNone, 8.5}, {"q4_0", 4, Offset::kExtreme, 4.5},
+                 {"q4_1", 4, Offset::kMin, 5.0},  {"q5_0", 5, Offset::kExtreme, 5.5},
+                 {"q5_1", 5, Offset::kMin, 6.0},  {"iq4_nl", 4, Offset::kNone, 4.5}};
+  for (const auto& alias : aliases) {
+    const Result<Format> format = ParseFormat(alias.name, Side::kK);
+    ASSERT_TRUE(format.ok()) << alias.name;
+    EXPECT_EQ(format->bits, alias.bits) << alias.name;
+    EXPECT_EQ(format->offset, alias.offset) << alias.name;
+    EXPECT_EQ(format->axis, Axis::kToken) << alias.name;
+    EXPECT_EQ(format->group, 32) << alias.name;
+    EXPECT_EQ(format->EffectiveBits(64), alias.effective_bits) << alias.name;
+    EXPECT_EQ(FormatSpec(*format), alias.name);
+  }
+  for (const char* name : {"f32", "f16", "bf16"}) {
+    EXPECT_EQ(FormatSpec(*ParseFormat(name, Side::kV)), name);
+  }
+  EXPECT_EQ(ParseFormat("f32", Side::kK)->EffectiveBits(64), 32);
+  EXPECT_EQ(ParseFormat("bf16", Side::kK)->EffectiveBits(64), 16);
+  EXPECT_EQ(ParseFormat("iq4_nl", Side::kK)->levels, Levels::kCodebook);
+}
+
+TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
+  const Format k = *ParseFormat("int4", Side::kK), v = *ParseFormat("int4", Side::kV);
+  EXPECT_EQ(k, (Format{Levels::kUniform, FloatType::kF16, 4, Axis::kChannel, 64, Offset::kMin}));
+  EXPECT_EQ(v, (Format{Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 0, Offset::kMin}));
+  EXPECT_EQ(ParseFormat("int4:token", Side::kK)->group, 0);
+  EXPECT_EQ(ParseFormat("int4:channel", Side::kV)->group, 64);
+  EXPECT_EQ(*ParseFormat("int4:g32:zero:channel", Side::kV),
+            *ParseFormat("int4:channel:g32:zero", Side::kK));
+}
+
+TEST(FormatSpec, RefusalsNameTheValueAndListWhatIsPossible) {
+  const struct {
+    const char* spec;
+    const char* named;
+  } bad[] = {{"int7", "'7'"},
+             {"int", "''"},
+             {"int4x", "'4x'"},
+             {"int-4", "'-4'"},
+             {"int4:g48", "'g48'"},
+             {"int4:g", "'g'"},
+             {"int4:g-16", "'g-16'"},
+             {"int4:g0", "'g0'"},
+             {"int4:", "''"},
+             {"int4:row", "'row'"},
+             {"int4:g16:g32", "'g32'"},
+             {"int4:min:zero", "'zero'"},
+             {"int4:token:channel", "'channel'"},
+             {"q4_2", "q4_2"},
+             {"", "''"},
+             {"int99999999999999999999", "'99999999999999999999'"},
+             {"fp8_e4m3", "fp8_e4m3"},
+             {"int4:channel::g64", "''"},
+             {"INT4", "INT4"}};
+  for (const auto& b : bad) {
+    const Result<Format> format = ParseFormat(b.spec, Side::kK);
+    ASSERT_FALSE(format.ok()) << b.spec;
+    EXPECT_EQ(format.status().code(), StatusCode::kInvalidArgument) << b.spec;
+    EXPECT_TRUE(Mentions(format.status(), b.named)) << format.status().message();
+    EXPECT_TRUE(Mentions(format.status(), "possible: ")) << format.status().message();
+  }
+}
+
+TEST(Format, EffectiveBitsFollowTheTableOfTheField) {
+  const double expected[4][5] = {{4.0, 3.0, 2.5, 2.25, 2.125},
+                                 {5.0, 4.0, 3.5, 3.25, 3.125},
+                                 {6.0, 5.0, 4.5, 4.25, 4.125},
+                                 {10.0, 9.0, 8.5, 8.25, 8.125}};
+  const int widths[] = {2, 3, 4, 8}, groups[] = {16, 32, 64, 128, 256};
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < 5; ++j) {
+      for (Axis axis : {Axis::kChannel, Axis::kToken}) {
+        const Format f{Levels::kUniform, FloatType::kF16, widths[i], axis, groups[j], Offset::kMin};
+        EXPECT_EQ(f.EffectiveBits(256), expected[i][j]) << FormatSpec(f);
+      }
+    }
+  }
+}
+
+TEST(Format, AShortTailGroupIsBilledAsAWholeOne) {
+  const Format f{Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 64, Offset::kMin};
+  EXPECT_DOUBLE_EQ(f.EffectiveBits(80), 4 + 2 * 32.0 / 80);
+  EXPECT_DOUBLE_EQ(f.EffectiveBits(32), 4 + 32.0 / 32);  // the head is the group
+  const Format whole{Levels::kUniform, FloatType::kF16, 8, Axis::kToken, 0, Offset::kNone};
+  EXPECT_DOUBLE_EQ(whole.EffectiveBits(100), 8 + 16.0 / 100);
+}
+
+TEST(CheckFormat, RefusesWhatCannotBeStored) {
+  const Format good{Levels::kUniform, FloatType::kF16, 4, Axis::kChannel, 64, Offset::kMin};
+  for (int head_dim : {0, 2, 3, 66, 1028, -64}) {
+    const Status status = CheckFormat(good, Side::kK, head_dim);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << head_dim;
+    EXPECT_TRUE(Mentions(status, std::to_string(head_dim))) << status.message();
+    EXPECT_FALSE(CheckFormat(kFormatF16, Side::kK, head_dim).ok()) << head_dim;
+  }
+  Format f = good;
+  f.bits = 7;
+  EXPECT_TRUE(Mentions(CheckFormat(f, Side::kV, 64), "7 bits"));
+  f = good;
+  f.group = 48;
+  EXPECT_TRUE(Mentions(CheckFormat(f, Side::kV, 64), "group of 48"));
+  f = good;
+  f.group = 0;  // along tokens there is no "whole head"
+  EXPECT_FALSE(CheckFormat(f, Side::kK, 64).ok());
+}
+
+TEST(CheckFormat, TheCodebookExistsOnlyAsIq4Nl) {
+  const Format iq4 = *ParseFormat("iq4_nl", Side::kK);
+  EXPECT_TRUE(CheckFormat(iq4, Side::kK, 64).ok());
+  for (const Format& f :
+       {Format{Levels::kCodebook, FloatType::kF16, 4, Axis::kChannel, 32, Offset::kNone},
+        Format{Levels::kCodebook, FloatType::kF16, 3, Axis::kToken, 32, Offset::kNone},
+        Format{Levels::kCodebook, FloatType::kF16, 4, Axis::kToken, 32, Offset::kMin}}) {
+    EXPECT_EQ(CheckFormat(f, Side::kK, 64).code(), StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(KvPreset, NamesSetBothSidesSinksAndWindow) {
+  for (const std::string& name : KvPresetNames()) {
+    const Result<KvSpec> spec = ParseKvPreset(name);
+    ASSERT_TRUE(spec.ok()) << name;
+    EXPECT_EQ(spec->sinks_tokens, 4);
+    EXPECT_EQ(spec->window_tokens, 64);
+    EXPECT_TRUE(CheckKvSpec(*spec, {2, 2, 64, 4}).ok()) << name;
+  }
+  const KvSpec int4 = *ParseKvPreset("int4");
+  EXPECT_EQ(FormatSpec(int4.k), "int4:channel:g64:min");
+  EXPECT_EQ(FormatSpec(int4.v), "int4:token:g64:min");
+  EXPECT_EQ(FormatSpec(ParseKvPreset("int8")->v), "int8:token:none");
+  EXPECT_EQ(FormatSpec(ParseKvPreset("int2")->k), "int2:channel:g32:min");
+}
+
+TEST(KvPreset, AGroupBehindAPresetSetsBothSides) {
+  const KvSpec spec = *ParseKvPreset("int4:g128");
+  EXPECT_EQ(FormatSpec(spec.k), "int4:channel:g128:min");
+  EXPECT_EQ(FormatSpec(spec.v), "int4:token:g128:min");
+  EXPECT_TRUE(Mentions(ParseKvPreset("int4:g48").status(), "'g48'"));
+}
+
+TEST(KvPreset, ASpecNamesBothSidesAlike) {
+  EXPECT_EQ(FormatSpec(ParseKvPreset("q4_0")->k), "q4_0");
+  EXPECT_EQ(FormatSpec(ParseKvPreset("int5:token:g32:zero")->v), "int5:token:g32:zero");
+  // More than a group makes a preset's name a plain format.
+  EXPECT_EQ(FormatSpec(ParseKvPreset("int4:g32:zero")->k), "int4:channel:g32:zero");
+}
+
+TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
+  EXPECT_EQ(ParseKvPreset("kivi2").status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(Mentions(ParseKvPreset("kivi2").status(), "'kivi2'"));
+  EXPECT_EQ(ParseKvPreset("kivi9").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Mentions(ParseKvPreset("kivi9").status(), "'kivi9'"));
+}
+
+TEST(CheckKvSpec, NamesTheValueThatDoesNotFit) {
+  const KvGeometry geometry{4, 2, 64, 8};
+  const struct {
+    KvSpec spec;
+    const char* named;
+  } bad[] = {{{kFormatF16, kFormatF16, 65, 64, {}}, "65"},          {{kFormatF16, kFormatF16, -1, 64, {}}, "-1"},
+             {{kFormatF16, kFormatF16, 4, 96, {}}, "96"},           {{kFormatF16, kFormatF16, 4, -64, {}}, "-64"},
+             {{kFormatF16, kFormatF16, 4, 1 << 21, {}}, "2097152"}, {{kFormatF16, kFormatF16, 4, 64, {0, 4}}, "layer 4"},
+             {{kFormatF16, kFormatF16, 4, 64, {-1}}, "layer -1"}};
+  for (const auto& b : bad) {
+    const Status status = CheckKvSpec(b.spec, geometry);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Mentions(status, b.named)) << status.message();
+  }
+  KvSpec odd;
+  odd.v = {Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 24, Offset::kMin};
+  EXPECT_TRUE(Mentions(CheckKvSpec(odd, geometry), "V format")) << "the side is named";
+  EXPECT_TRUE(CheckKvSpec({kFormatF16, kFormatF16, 64, 0, {0, 3}}, geometry).ok());
+}
+
+TEST(CheckGeometry, RefusesHeadsThatDoNotGroup) {
+  EXPECT_TRUE(CheckGeometry({1, 1, 4, 1}).ok());
+  EXPECT_TRUE(Mentions(CheckGeometry({4, 3, 64, 8}), "q head count 8"));
+  EXPECT_TRUE(Mentions(CheckGeometry({0, 3, 64, 9}), "layer count 0"));
+  EXPECT_TRUE(Mentions(CheckGeometry({4, 0, 64, 9}), "KV head count 0"));
+  EXPECT_TRUE(Mentions(CheckGeometry({4, 3, 65, 9}), "head_dim 65"));
+  EXPECT_FALSE(CheckGeometry({4, 3, 64, 0}).ok());
+}
+
+TEST(LayerFormats, SkippedLayersStayF16) {
+  KvSpec spec = *ParseKvPreset("int4");
+  spec.skip_layers = {0, 2};
+  EXPECT_EQ(LayerFormats(spec, 0), (FormatPair{kFormatF16, kFormatF16}));
+  EXPECT_EQ(LayerFormats(spec, 1), (FormatPair{spec.k, spec.v}));
+  EXPECT_EQ(LayerFormats(spec, 2).v, kFormatF16);
+}
+
+}  // namespace
+}  // namespace kvant

@@ -1,0 +1,258 @@
+#include "model/llama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "model/norm.h"
+#include "model/silu.h"
+
+namespace kvant {
+namespace {
+
+// Rows times embedding below which a fork costs more than it saves.
+constexpr int64_t kParallelValues = 8192;
+
+bool Cancelled(const std::atomic<bool>* cancel) {
+  return cancel != nullptr && cancel->load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Llama::Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max_rows,
+             ThreadPool& pool, Cache& cache)
+    : config_(config),
+      weights_(weights),
+      max_rows_(max_rows),
+      pool_(pool),
+      cache_(cache),
+      rope_(config, weights.rope_factors, max_rows) {}
+
+Result<std::unique_ptr<Llama>> Llama::Create(const ModelConfig& config,
+                                             const ModelWeights& weights, ActivationMode mode,
+                                             int64_t max_rows, ThreadPool& pool, Cache& cache) {
+  std::unique_ptr<Llama> llama(new Llama(config, weights, max_rows, pool, cache));
+  KVANT_RETURN_IF_ERROR(llama->Allocate(mode));
+  return llama;
+}
+
+Status Llama::Allocate(ActivationMode mode) {
+  struct Part {
+    float** pointer;
+    int64_t columns;
+  };
+  const int64_t embedding = config_.embedding, feed_forward = config_.feed_forward;
+  const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
+  const Part parts[] = {{&x_, embedding},  {&delta_, embedding},     {&normed_, embedding},
+                        {&q_, q_values},   {&k_, kv_values},         {&v_, kv_values},
+                        {&gate_, feed_forward}, {&up_, feed_forward}, {&attention_, q_values}};
+  constexpr int64_t kPad = kAlignment / sizeof(float);
+  int64_t values = 0;
+  for (const Part& part : parts) values += (max_rows_ * part.columns + kPad - 1) / kPad * kPad;
+  KVANT_ASSIGN_OR_RETURN(floats_,
+                         AlignedBuffer::Create(sizeof(float) * static_cast<size_t>(values)));
+  float* at = floats_.as<float>();
+  for (const Part& part : parts) {
+    *part.pointer = at;
+    at += (max_rows_ * part.columns + kPad - 1) / kPad * kPad;
+  }
+  KVANT_ASSIGN_OR_RETURN(
+      activations_,
+      Activations::Create(max_rows_, std::max({embedding, q_values, feed_forward}), mode));
+  return Status::Ok();
+}
+
+template <typename Body>
+void Llama::ForRows(int64_t rows, const Body& body) {
+  if (rows * config_.embedding < kParallelValues) {
+    body(int64_t{0}, rows);
+  } else {
+    pool_.ParallelFor(rows, body);
+  }
+}
+
+Status Llama::Step(std::span<const StepPart> parts, const std::atomic<bool>* cancel) {
+  KVANT_RETURN_IF_ERROR(ReserveAll(parts));
+  PlanRows(parts);
+  const Status status = RunLayers(parts, cancel);
+  for (const StepPart& part : parts) {
+    if (status.ok()) {
+      cache_.Commit(part.sequence, static_cast<int64_t>(part.tokens.size()));
+    } else {
+      cache_.Rollback(part.sequence);
+    }
+  }
+  return status;
+}
+
+Status Llama::ReserveAll(std::span<const StepPart> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Status status =
+        cache_.Reserve(parts[i].sequence, static_cast<int64_t>(parts[i].tokens.size()));
+    if (status.ok()) continue;
+    for (size_t j = 0; j < i; ++j) cache_.Rollback(parts[j].sequence);
+    return status;
+  }
+  return Status::Ok();
+}
+
+void Llama::PlanRows(std::span<const StepPart> parts) {
+  rows_.clear();
+  for (const StepPart& part : parts) {
+    int64_t position = cache_.length(part.sequence);
+    for (const int32_t token : part.tokens) rows_.push_back({token, position++});
+  }
+  statuses_.assign(parts.size() * static_cast<size_t>(config_.kv_heads), Status::Ok());
+}
+
+Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>* cancel) {
+  Embed();
+  const float* delta = nullptr;
+  for (int i = 0; i < config_.layers; ++i) {
+    if (Cancelled(cancel)) return Status::Cancelled("cancelled by the caller");
+    const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
+    AddAndNorm(delta, layer.attention_norm);
+    ProjectQkv(layer);
+    KVANT_RETURN_IF_ERROR(StoreKv(parts, i));
+    KVANT_RETURN_IF_ERROR(AttendAll(parts, i));
+    ReleaseKv(parts, i);
+    const int64_t rows = static_cast<int64_t>(rows_.size());
+    activations_.Set(pool_, attention_, config_.q_values(), rows, config_.q_values());
+    MatMul(pool_, layer.attention_output, activations_, delta_, config_.embedding);
+    AddAndNorm(delta_, layer.feed_forward_norm);
+    FeedForward(layer);
+    delta = delta_;
+  }
+  ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
+    AddTo(delta_ + begin * config_.embedding, (end - begin) * config_.embedding,
+          x_ + begin * config_.embedding);
+  });
+  return Status::Ok();
+}
+
+void Llama::Embed() {
+  ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const Row& row = rows_[static_cast<size_t>(r)];
+      weights_.embedding.DecodeRow(row.token, x_ + r * config_.embedding);
+      rope_.Fill(r, row.position);
+    }
+  });
+}
+
+void Llama::AddAndNorm(const float* delta, const std::vector<float>& weight) {
+  const int64_t n = config_.embedding, rows = static_cast<int64_t>(rows_.size());
+  ForRows(rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* x = x_ + r * n;
+      if (delta != nullptr) AddTo(delta + r * n, n, x);
+      RmsNorm(x, weight.data(), n, config_.rms_epsilon, normed_ + r * n);
+    }
+  });
+  activations_.Set(pool_, normed_, n, rows, n);
+}
+
+void Llama::ProjectQkv(const LayerWeights& layer) {
+  const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
+  const PackedMatrix* const matrices[] = {&layer.q, &layer.k, &layer.v};
+  const MatMulOutput outs[] = {{q_, q_values}, {k_, kv_values}, {v_, kv_values}};
+  MatMulMany(pool_, matrices, activations_, outs);
+  ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t c = 0; c < q_values; c += config_.head_dim) {
+        rope_.Rotate(r, q_ + r * q_values + c);
+      }
+      for (int64_t c = 0; c < kv_values; c += config_.head_dim) {
+        rope_.Rotate(r, k_ + r * kv_values + c);
+      }
+    }
+  });
+}
+
+Status Llama::StoreKv(std::span<const StepPart> parts, int layer) {
+  const int64_t stride = config_.kv_values(), heads = config_.kv_heads;
+  const auto store = [&](int64_t begin, int64_t end) {  // of (part, head), head the faster
+    int64_t item = 0, row = 0;
+    for (const StepPart& part : parts) {
+      const int64_t tokens = static_cast<int64_t>(part.tokens.size());
+      for (int head = 0; head < heads; ++head, ++item) {
+        if (item < begin || item >= end) continue;
+        const int64_t at = row * stride + head * config_.head_dim;
+        Status& status = statuses_[static_cast<size_t>(item)];
+        status = cache_.Append(part.sequence, layer, head, k_ + at, stride, v_ + at, stride, tokens);
+        if (status.ok()) status = cache_.Seal(part.sequence, layer, head);
+      }
+      row += tokens;
+    }
+  };
+  const int64_t items = static_cast<int64_t>(statuses_.size());
+  if (static_cast<int64_t>(rows_.size()) * config_.embedding < kParallelValues) {
+    store(0, items);
+  } else {
+    pool_.ParallelFor(items, store);
+  }
+  for (const Status& status : statuses_) KVANT_RETURN_IF_ERROR(status);
+  return Status::Ok();
+}
+
+Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
+  const int64_t page_tokens = cache_.page_tokens(), stride = config_.q_values();
+  const int group_ratio = config_.q_heads / config_.kv_heads;
+  tasks_.clear();
+  int64_t first_row = 0;
+  for (const StepPart& part : parts) {
+    const int64_t start = cache_.length(part.sequence);
+    const int64_t end = start + static_cast<int64_t>(part.tokens.size());
+    for (int64_t position = start; position < end;) {
+      const int64_t page = position / page_tokens;
+      const int64_t stop = std::min(end, (page + 1) * page_tokens);
+      for (int head = 0; head < config_.kv_heads; ++head) {
+        const int64_t at = (first_row + position - start) * stride +
+                           static_cast<int64_t>(head) * group_ratio * config_.head_dim;
+        tasks_.push_back({.view = cache_.View(part.sequence, layer, head, page),
+                          .first_position = position,
+                          .queries = static_cast<int>(stop - position),
+                          .group_ratio = group_ratio,
+                          .q = q_ + at,
+                          .q_query_stride = stride,
+                          .out = attention_ + at,
+                          .out_query_stride = stride});
+      }
+      position = stop;
+    }
+    first_row += end - start;
+  }
+  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  return Attend(pool_, tasks_, config_.head_dim, scale, workspace_);
+}
+
+void Llama::ReleaseKv(std::span<const StepPart> parts, int layer) {
+  for (const StepPart& part : parts) {
+    for (int head = 0; head < config_.kv_heads; ++head) cache_.Release(part.sequence, layer, head);
+  }
+}
+
+void Llama::FeedForward(const LayerWeights& layer) {
+  const int64_t n = config_.feed_forward, rows = static_cast<int64_t>(rows_.size());
+  const PackedMatrix* const matrices[] = {&layer.gate, &layer.up};
+  const MatMulOutput outs[] = {{gate_, n}, {up_, n}};
+  MatMulMany(pool_, matrices, activations_, outs);
+  ForRows(rows, [&](int64_t begin, int64_t end) {
+    SiluTimes(up_ + begin * n, (end - begin) * n, gate_ + begin * n);
+  });
+  activations_.Set(pool_, gate_, n, rows, n);
+  MatMul(pool_, layer.down, activations_, delta_, config_.embedding);
+}
+
+void Llama::Logits(const float* hidden, int64_t rows, float* out) {
+  const int64_t n = config_.embedding;
+  ForRows(rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      RmsNorm(hidden + r * n, weights_.output_norm.data(), n, config_.rms_epsilon, normed_ + r * n);
+    }
+  });
+  activations_.Set(pool_, normed_, n, rows, n);
+  MatMul(pool_, weights_.logits(), activations_, out, config_.vocab);
+}
+
+}  // namespace kvant

@@ -1,0 +1,108 @@
+// Llama: the forward pass of a llama-family transformer over a cache.
+//
+// A step is a batch of parts: some sequences, each with the tokens that follow it. Every matrix is
+// read once a step for all of them. What a row gets does not depend on the other rows, so results
+// are bit-identical for every chunking of a prompt, every batch and every number of threads.
+//
+// Thread rules: one call at a time. Uses the pool, so nothing else may run on it meanwhile.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/attention.h"
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "cache/cache.h"
+#include "kvant/status.h"
+#include "matmul/activations.h"
+#include "matmul/matmul.h"
+#include "model/config.h"
+#include "model/rope.h"
+#include "model/weights.h"
+
+namespace kvant {
+
+struct StepPart {
+  SequenceId sequence = 0;
+  std::span<const int32_t> tokens;  // at least one, each inside the vocabulary
+};
+
+class Llama {
+ public:
+  // config, weights, pool and cache must outlive it. max_rows bounds the tokens of a step.
+  static Result<std::unique_ptr<Llama>> Create(const ModelConfig& config,
+                                               const ModelWeights& weights, ActivationMode mode,
+                                               int64_t max_rows, ThreadPool& pool, Cache& cache);
+
+  // Appends the tokens of every part to its sequence. On error, or when *cancel becomes true on the
+  // way (kCancelled; checked once a layer; cancel may be null), all sequences are as before.
+  // REQUIRES: no sequence twice; tokens of all parts <= max_rows.
+  Status Step(std::span<const StepPart> parts, const std::atomic<bool>* cancel);
+
+  // The residual stream after the last layer of row `row` of the last step, the rows being the
+  // tokens of the parts in order: [embedding].
+  const float* hidden(int64_t row) const { return x_ + row * config_.embedding; }
+
+  // Logits of rows of hidden states: out[rows][vocab]. REQUIRES: 1 <= rows <= max_rows. `hidden`
+  // may be inside the last step's rows.
+  void Logits(const float* hidden, int64_t rows, float* out);
+
+  int64_t max_rows() const { return max_rows_; }
+
+ private:
+  Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max_rows, ThreadPool& pool,
+        Cache& cache);
+  Status Allocate(ActivationMode mode);
+
+  // Calls body(begin, end) for ranges of rows: on all threads where there is enough to do.
+  template <typename Body>
+  void ForRows(int64_t rows, const Body& body);
+
+  Status ReserveAll(std::span<const StepPart> parts);
+  void PlanRows(std::span<const StepPart> parts);
+  Status RunLayers(std::span<const StepPart> parts, const std::atomic<bool>* cancel);
+  void Embed();
+  // The residual stream gains `delta` (may be null), and its norm goes to normed_, quantised.
+  void AddAndNorm(const float* delta, const std::vector<float>& weight);
+  void ProjectQkv(const LayerWeights& layer);
+  Status StoreKv(std::span<const StepPart> parts, int layer);
+  Status AttendAll(std::span<const StepPart> parts, int layer);
+  void ReleaseKv(std::span<const StepPart> parts, int layer);
+  void FeedForward(const LayerWeights& layer);
+
+  struct Row {
+    int32_t token;
+    int64_t position;
+  };
+
+  const ModelConfig& config_;
+  const ModelWeights& weights_;
+  const int64_t max_rows_;
+  ThreadPool& pool_;
+  Cache& cache_;
+  RopeTable rope_;
+  Activations activations_;
+  AttentionWorkspace workspace_;
+
+  AlignedBuffer floats_;  // all of the following, row-major
+  float* x_ = nullptr;          // [max_rows][embedding] the residual stream
+  float* delta_ = nullptr;      // [max_rows][embedding] what a block adds to it
+  float* normed_ = nullptr;     // [max_rows][embedding]
+  float* q_ = nullptr;          // [max_rows][q_heads * head_dim]
+  float* k_ = nullptr;          // [max_rows][kv_heads * head_dim]
+  float* v_ = nullptr;          // [max_rows][kv_heads * head_dim]
+  float* attention_ = nullptr;  // [max_rows][q_heads * head_dim]
+  float* gate_ = nullptr;       // [max_rows][feed_forward]
+  float* up_ = nullptr;         // [max_rows][feed_forward]
+
+  // Of the step at hand; kept so that a step does not allocate.
+  std::vector<Row> rows_;
+  std::vector<AttentionTask> tasks_;
+  std::vector<Status> statuses_;  // [parts * kv_heads]
+};
+
+}  // namespace kvant

@@ -1,0 +1,169 @@
+#include "model/llama.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kvant/session.h"
+#include "model/toy_model_for_test.h"
+
+namespace kvant {
+namespace {
+
+Session MakeSession(const Model& model, const std::string& kv, int threads = 1,
+                    int chunk_tokens = 512) {
+  SessionOptions options;
+  options.kv = *ParseKvPreset(kv);
+  options.threads = threads;
+  options.chunk_tokens = chunk_tokens;
+  Result<Session> session = Session::Create(model, options);
+  EXPECT_TRUE(session.ok()) << session.status().message();
+  return std::move(session).value();
+}
+
+std::vector<float> LogitsOf(Session& session) {
+  const Result<std::span<const float>> logits = session.Logits();
+  EXPECT_TRUE(logits.ok()) << logits.status().message();
+  return {logits->begin(), logits->end()};
+}
+
+// The largest difference over all positions, as a share of the logits' spread.
+double LargestError(const ToyModel& toy, const Model& model, const std::string& kv,
+                    std::span<const int32_t> tokens) {
+  const std::vector<std::vector<double>> expected = ToyReference(toy).Logits(tokens);
+  Session session = MakeSession(model, kv);
+  double error = 0, squares = 0;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    EXPECT_TRUE(session.Decode(tokens[t]).ok());
+    const std::vector<float> logits = LogitsOf(session);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      error = std::max(error, std::abs(logits[i] - expected[t][i]));
+      squares += expected[t][i] * expected[t][i];
+    }
+  }
+  return error / std::sqrt(squares / static_cast<double>(tokens.size() * expected[0].size()));
+}
+
+struct ToyCase {
+  const char* name;
+  ToyShape shape;
+};
+class ToyShapes : public testing::TestWithParam<ToyCase> {};
+
+TEST_P(ToyShapes, AgreeWithAForwardPassInDouble) {
+  const ToyModel toy(GetParam().shape);
+  const Result<Model> model = toy.Load(GetParam().name);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<int32_t> tokens = ToyTokens(140, toy.shape.vocab);  // three pages
+  EXPECT_LT(LargestError(toy, *model, "f32", tokens), 2e-5);
+  EXPECT_LT(LargestError(toy, *model, "f16", tokens), 1e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Llama, ToyShapes,
+    testing::Values(
+        ToyCase{"OneHeadPerKvHead", {.q_heads = 3, .kv_heads = 3, .head_dim = 16}},
+        ToyCase{"TwoHeadsPerKvHead", {.q_heads = 4, .kv_heads = 2, .head_dim = 32, .rope_dims = 32}},
+        ToyCase{"ThreeHeadsPerKvHead", {.q_heads = 9, .kv_heads = 3, .head_dim = 64,
+                                        .rope_dims = 64}},
+        ToyCase{"OneKvHead", {.q_heads = 5, .kv_heads = 1, .head_dim = 20, .rope_dims = 20}},
+        ToyCase{"PartlyRotatedHeads", {.head_dim = 24, .rope_dims = 10}},
+        ToyCase{"TiedEmbedding", {.tied = true}},
+        ToyCase{"OddWidths", {.embedding = 36, .feed_forward = 50, .vocab = 41}},
+        ToyCase{"OneLayer", {.layers = 1}}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(Llama, LinearRopeScalingAgreesWithDouble) {
+  ToyModel toy;
+  toy.strings["llama.rope.scaling.type"] = "linear";
+  toy.floats["llama.rope.scaling.factor"] = 3.0f;
+  const Result<Model> model = toy.Load("linear");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 2e-5);
+}
+
+TEST(Llama, RopeFactorsOfTheFileAgreeWithDouble) {
+  ToyModel toy;
+  toy.tensors["rope_freqs.weight"] = {{8}, {1, 1, 1.5f, 2, 3, 5, 8, 8}};
+  const Result<Model> model = toy.Load("factors");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 2e-5);
+}
+
+// 300 tokens: the last ones read stored pages, window and sinks.
+class Chunkings : public testing::TestWithParam<const char*> {};
+
+TEST_P(Chunkings, AndThreadsDoNotChangeABit) {
+  const ToyModel toy({.q_heads = 6, .kv_heads = 2, .head_dim = 32, .rope_dims = 32});
+  const Result<Model> model = toy.Load(std::string("chunkings_") + GetParam());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<int32_t> tokens = ToyTokens(300, toy.shape.vocab);
+  Session whole = MakeSession(*model, GetParam());
+  ASSERT_TRUE(whole.Prefill(tokens).ok());
+  const std::vector<float> expected = LogitsOf(whole);
+  for (const int chunk : {1, 5, 32, 64, 100}) {
+    for (const int threads : {1, 2, 3}) {
+      Session session = MakeSession(*model, GetParam(), threads, chunk);
+      ASSERT_TRUE(session.Prefill(tokens).ok());
+      EXPECT_EQ(LogitsOf(session), expected) << "chunks of " << chunk << ", threads " << threads;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Llama, Chunkings,
+                         testing::Values("f32", "f16", "bf16", "int8", "int4", "int3", "int2",
+                                         "q8_0", "q4_0"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST(Llama, ABatchGivesEachSequenceWhatItGetsAlone) {
+  const ToyModel toy;
+  const Result<Model> model = toy.Load("batch");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const int64_t lengths[] = {1, 7, 64, 500};
+  std::vector<Session> sessions, alone;
+  Session first = MakeSession(*model, "int4", 2);
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<int32_t> tokens = ToyTokens(lengths[i], toy.shape.vocab, 20 + i);
+    Result<Session> fork = first.Fork();
+    ASSERT_TRUE(fork.ok()) << fork.status().message();
+    sessions.push_back(std::move(fork).value());
+    ASSERT_TRUE(sessions.back().Prefill(tokens).ok());
+    alone.push_back(MakeSession(*model, "int4"));
+    ASSERT_TRUE(alone.back().Prefill(tokens).ok());
+  }
+  for (int32_t step = 0; step < 10; ++step) {
+    std::vector<Session*> batch;
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < 4; ++i) {
+      if (i == 3 && step >= 4) continue;  // the longest leaves first
+      batch.push_back(&sessions[i]);
+      tokens.push_back(step + static_cast<int32_t>(i));
+      ASSERT_TRUE(alone[i].Decode(tokens.back()).ok());
+    }
+    const Status status = Session::DecodeBatch(batch, tokens);
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      EXPECT_EQ(LogitsOf(*batch[i]), LogitsOf(alone[i])) << "sequence " << i << " step " << step;
+    }
+  }
+}
+
+TEST(Llama, ABatchThatCannotBeIsRefused) {
+  const ToyModel toy;
+  const Result<Model> model = toy.Load("bad_batch");
+  ASSERT_TRUE(model.ok());
+  Session a = MakeSession(*model, "f16"), stranger = MakeSession(*model, "f16");
+  const std::vector<int32_t> tokens = {1, 2};
+  Session* twice[] = {&a, &a};
+  Session* apart[] = {&a, &stranger};
+  EXPECT_NE(Session::DecodeBatch(twice, tokens).message().find("twice"), std::string::npos);
+  EXPECT_NE(Session::DecodeBatch(apart, tokens).message().find("another cache"),
+            std::string::npos);
+  EXPECT_NE(Session::DecodeBatch(std::span(apart).first(1), tokens).message().find("2 tokens"),
+            std::string::npos);
+  EXPECT_EQ(a.length(), 0);
+}
+
+}  // namespace
+}  // namespace kvant

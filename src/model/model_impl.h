@@ -1,0 +1,28 @@
+// What a Model is made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kvant/model.h"
+#include "model/chat_template.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace kvant {
+
+struct Model::Impl {
+  std::string path;
+  ModelConfig config;
+  Tokenizer tokenizer;
+  Result<ChatTemplate> chat_template;  // or why there is none
+  ModelWeights weights;
+  int64_t file_bytes;
+  uint64_t file_hash;
+  bool float_activations;
+};
+
+// `threads` as options give it: 0 stands for one a core.
+int ThreadCount(int threads);
+
+}  // namespace kvant

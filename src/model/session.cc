@@ -1,0 +1,219 @@
+#include "kvant/session.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kvant/isa.h"
+#include "model/model_impl.h"
+#include "model/session_impl.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kMaxChunkTokens = 4096;
+constexpr int64_t kMaxContextTokens = int64_t{1} << 24;
+
+Status CheckOptions(const SessionOptions& options) {
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMaxChunkTokens) {
+    return Status::InvalidArgument("chunks of " + std::to_string(options.chunk_tokens) +
+                                   " tokens are outside 1.." + std::to_string(kMaxChunkTokens));
+  }
+  if (options.context_tokens < 0 || options.context_tokens > kMaxContextTokens) {
+    return Status::InvalidArgument("a context of " + std::to_string(options.context_tokens) +
+                                   " tokens is outside 1.." + std::to_string(kMaxContextTokens));
+  }
+  if (options.kv_budget_bytes < 0) {
+    return Status::InvalidArgument("a cache budget of " + std::to_string(options.kv_budget_bytes) +
+                                   " bytes is negative");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Session::Impl::~Impl() {
+  // Cannot fail for a sequence that is held.
+  (void)engine->cache->Free(sequence);
+}
+
+Status Session::Impl::Check(std::span<const int32_t> tokens) const {
+  const int vocab = engine->model.vocab_size();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+    return Status::InvalidArgument("token " + std::to_string(tokens[i]) + " at place " +
+                                   std::to_string(i) + " is outside the vocabulary of " +
+                                   std::to_string(vocab));
+  }
+  const int64_t wanted = length() + static_cast<int64_t>(tokens.size());
+  if (wanted > engine->context_tokens) {
+    return Status::OutOfRange("a timeline of " + std::to_string(wanted) +
+                              " tokens is longer than the context of " +
+                              std::to_string(engine->context_tokens) + " tokens");
+  }
+  return Status::Ok();
+}
+
+Status Session::Impl::Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel) {
+  const StepPart parts[] = {{sequence, tokens}};
+  KVANT_RETURN_IF_ERROR(engine->llama->Step(parts, cancel));
+  TakeHidden(static_cast<int64_t>(tokens.size()) - 1);
+  return Status::Ok();
+}
+
+void Session::Impl::TakeHidden(int64_t row) {
+  const float* from = engine->llama->hidden(row);
+  hidden.assign(from, from + engine->model.impl().config.embedding);
+  has_logits = false;
+}
+
+Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& options,
+                                     std::shared_ptr<ThreadPool> pool) {
+  KVANT_RETURN_IF_ERROR(IsaStatus());
+  KVANT_RETURN_IF_ERROR(CheckOptions(options));
+  const Model::Impl& impl = model.impl();
+  auto engine = std::make_shared<SessionEngine>(SessionEngine{.model = model,
+                                                              .pool = std::move(pool),
+                                                              .cache = nullptr,
+                                                              .llama = nullptr});
+  engine->context_tokens =
+      options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
+  KVANT_ASSIGN_OR_RETURN(engine->cache,
+                         Cache::Create(model.geometry(), options.kv, engine->context_tokens,
+                                       options.kv_budget_bytes));
+  const ActivationMode mode =
+      impl.float_activations ? ActivationMode::kFloat : ActivationMode::kInt8;
+  const int64_t rows = std::min<int64_t>(options.chunk_tokens, engine->context_tokens);
+  KVANT_ASSIGN_OR_RETURN(engine->llama, Llama::Create(impl.config, impl.weights, mode, rows,
+                                                      *engine->pool, *engine->cache));
+  KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, engine->cache->NewSequence());
+  return Wrap(std::make_unique<Session::Impl>(std::move(engine), sequence));
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Result<Session> Session::Create(const Model& model, const SessionOptions& options) {
+  KVANT_ASSIGN_OR_RETURN(std::shared_ptr<ThreadPool> pool,
+                         ThreadPool::Create(ThreadCount(options.threads)));
+  return SessionMaker::Create(model, options, std::move(pool));
+}
+
+Status Session::Prefill(std::span<const int32_t> tokens, const RunControl& control) {
+  KVANT_RETURN_IF_ERROR(impl_->Check(tokens));
+  const int64_t total = static_cast<int64_t>(tokens.size());
+  const int64_t chunk = impl_->engine->llama->max_rows();
+  for (int64_t done = 0; done < total;) {
+    const int64_t count = std::min(chunk, total - done);
+    KVANT_RETURN_IF_ERROR(impl_->Step(
+        tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)), control.cancel));
+    done += count;
+    if (control.progress) control.progress(done, total);
+  }
+  return Status::Ok();
+}
+
+Status Session::Decode(int32_t token) {
+  const std::span<const int32_t> tokens(&token, 1);
+  KVANT_RETURN_IF_ERROR(impl_->Check(tokens));
+  return impl_->Step(tokens, nullptr);
+}
+
+Status Session::DecodeBatch(std::span<Session* const> sessions, std::span<const int32_t> tokens) {
+  if (sessions.empty() || sessions.size() != tokens.size()) {
+    return Status::InvalidArgument(std::to_string(tokens.size()) + " tokens for " +
+                                   std::to_string(sessions.size()) + " sessions");
+  }
+  SessionEngine& engine = *sessions[0]->impl_->engine;
+  if (static_cast<int64_t>(sessions.size()) > engine.llama->max_rows()) {
+    return Status::InvalidArgument(std::to_string(sessions.size()) +
+                                   " sessions are more than a chunk of " +
+                                   std::to_string(engine.llama->max_rows()) + " tokens");
+  }
+  std::vector<StepPart> parts;
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    Impl& impl = *sessions[i]->impl_;
+    const bool again = std::any_of(parts.begin(), parts.end(), [&](const StepPart& part) {
+      return part.sequence == impl.sequence;
+    });
+    if (impl.engine.get() != &engine || again) {
+      return Status::InvalidArgument("session " + std::to_string(i) + " of a batch " +
+                                     (again ? "stands there twice" : "has another cache"));
+    }
+    KVANT_RETURN_IF_ERROR(impl.Check(tokens.subspan(i, 1)));
+    parts.push_back({impl.sequence, tokens.subspan(i, 1)});
+  }
+  KVANT_RETURN_IF_ERROR(engine.llama->Step(parts, nullptr));
+  // The output matrix is the largest of all: one pass over it serves every session too.
+  const size_t vocab = static_cast<size_t>(engine.model.vocab_size());
+  engine.batch_logits.resize(sessions.size() * vocab);
+  engine.llama->Logits(engine.llama->hidden(0), static_cast<int64_t>(sessions.size()),
+                       engine.batch_logits.data());
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    Impl& impl = *sessions[i]->impl_;
+    const float* logits = engine.batch_logits.data() + i * vocab;
+    impl.TakeHidden(static_cast<int64_t>(i));
+    impl.logits.assign(logits, logits + vocab);
+    impl.has_logits = true;
+  }
+  return Status::Ok();
+}
+
+Result<std::span<const float>> Session::Logits() {
+  Impl& impl = *impl_;
+  if (impl.hidden.empty()) {
+    return Status::InvalidArgument("there are no logits before a token was appended");
+  }
+  if (!impl.has_logits) {
+    impl.logits.resize(static_cast<size_t>(impl.engine->model.vocab_size()));
+    impl.engine->llama->Logits(impl.hidden.data(), 1, impl.logits.data());
+    impl.has_logits = true;
+  }
+  return std::span<const float>(impl.logits);
+}
+
+Result<Session> Session::Fork() {
+  KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, impl_->engine->cache->Fork(impl_->sequence));
+  auto fork = std::make_unique<Impl>(impl_->engine, sequence);
+  fork->hidden = impl_->hidden;
+  fork->logits = impl_->logits;
+  fork->has_logits = impl_->has_logits;
+  return Session(std::move(fork));
+}
+
+Status Session::Truncate(int64_t length) {
+  if (length == impl_->length()) return Status::Ok();
+  KVANT_RETURN_IF_ERROR(impl_->engine->cache->Truncate(impl_->sequence, length));
+  impl_->hidden.clear();
+  return Status::Ok();
+}
+
+Status Session::Reset() {
+  KVANT_ASSIGN_OR_RETURN(const SequenceId fresh, impl_->engine->cache->NewSequence());
+  const SequenceId old = std::exchange(impl_->sequence, fresh);
+  impl_->hidden.clear();
+  return impl_->engine->cache->Free(old);
+}
+
+const Model& Session::model() const { return impl_->engine->model; }
+int64_t Session::length() const { return impl_->length(); }
+int64_t Session::context_tokens() const { return impl_->engine->context_tokens; }
+int Session::threads() const { return impl_->engine->pool->threads(); }
+const KvSpec& Session::kv() const { return impl_->engine->cache->spec(); }
+
+std::vector<FormatPair> Session::layer_formats() const {
+  std::vector<FormatPair> formats;
+  for (int layer = 0; layer < model().geometry().layers; ++layer) {
+    formats.push_back(LayerFormats(kv(), layer));
+  }
+  return formats;
+}
+
+CacheLedger Session::ledger() const { return impl_->engine->cache->ledger(); }
+int64_t Session::kv_bytes_read_per_token() const {
+  return impl_->engine->cache->bytes_read_per_token(impl_->sequence);
+}
+
+}  // namespace kvant

@@ -1,0 +1,213 @@
+#include "kvant/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "model/bpe.h"
+#include "model/pre_tokenizer.h"
+#include "model/tokenizer_vocab.h"
+#include "model/unicode_bytes.h"
+
+namespace kvant {
+namespace {
+
+// Control tokens that end a turn or a text in vocabularies whose eos is only one of them.
+constexpr std::string_view kEndings[] = {"<|im_end|>", "<|endoftext|>",   "<|eot_id|>",
+                                         "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>"};
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Impl(TokenizerVocab vocab_in, PreTokenizer pre_tokenizer_in, Bpe bpe_in)
+      : vocab(std::move(vocab_in)),
+        pre_tokenizer(std::move(pre_tokenizer_in)),
+        bpe(std::move(bpe_in)) {}
+
+  // The state of one Encode call.
+  struct Run {
+    Bpe::Scratch scratch;
+    std::vector<std::string_view> words;
+    std::vector<int32_t> ids;
+  };
+
+  void IndexWords();
+  void FindEndings();
+  Status EncodeText(std::string_view text, Run& run) const;
+  Status EncodePlain(std::string_view text, Run& run) const;
+  void EncodeWord(std::string_view word, Run& run) const;
+  Result<std::vector<int32_t>> Encode(
+      std::string_view text, std::span<const std::pair<size_t, size_t>> special_ranges) const;
+
+  TokenizerVocab vocab;
+  PreTokenizer pre_tokenizer;
+  Bpe bpe;
+  std::unordered_map<std::string_view, int32_t>
+      word_ids;  // bytes of normal tokens, if merges yield
+  std::vector<int32_t> endings;
+  int32_t bos = -1, eos = -1, unk = -1, pad = -1;
+  bool add_bos = false;
+  bool add_space_prefix = false;
+};
+
+Result<Tokenizer> Tokenizer::Create(const TokenizerData& data) {
+  if (data.model != "gpt2") {
+    return Status::Unsupported("unknown tokenizer model '" + Beginning(data.model) +
+                               "'; known: gpt2");
+  }
+  KVANT_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(data.pre));
+  if (data.add_space_prefix && !pre_tokenizer.takes_space_prefix()) {
+    return Status::Unsupported("a space prefix has no meaning with the pre-tokenizer '" + data.pre +
+                               "'");
+  }
+  KVANT_ASSIGN_OR_RETURN(TokenizerVocab vocab, TokenizerVocab::Create(data));
+  KVANT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(vocab.spelling_to_id(), data.merges));
+  auto impl = std::make_shared<Impl>(std::move(vocab), std::move(pre_tokenizer), std::move(bpe));
+  impl->bos = data.bos;
+  impl->eos = data.eos;
+  impl->unk = data.unk;
+  impl->pad = data.pad;
+  impl->add_bos = data.add_bos;
+  impl->add_space_prefix = data.add_space_prefix;
+  if (impl->pre_tokenizer.ignore_merges()) impl->IndexWords();
+  impl->FindEndings();
+  return Tokenizer(std::shared_ptr<const Impl>(std::move(impl)));
+}
+
+void Tokenizer::Impl::IndexWords() {
+  for (int32_t id = 0; id < vocab.size(); ++id) {
+    if (vocab.type(id) == TokenType::kNormal) word_ids.try_emplace(vocab.bytes(id), id);
+  }
+}
+
+void Tokenizer::Impl::FindEndings() {
+  if (eos >= 0) endings.push_back(eos);
+  for (const std::string_view name : kEndings) {
+    const auto it = vocab.spelling_to_id().find(name);
+    if (it == vocab.spelling_to_id().end() || it->second == eos) continue;
+    if (vocab.type(it->second) == TokenType::kControl) endings.push_back(it->second);
+  }
+}
+
+void Tokenizer::Impl::EncodeWord(std::string_view word, Run& run) const {
+  if (const auto it = word_ids.find(word); it != word_ids.end()) {
+    run.ids.push_back(it->second);
+  } else {
+    bpe.Append(word, run.scratch, run.ids);
+  }
+}
+
+// Text without special tokens, which may hold invalid UTF-8: those bytes are words of their own.
+Status Tokenizer::Impl::EncodePlain(std::string_view text, Run& run) const {
+  while (!text.empty()) {
+    size_t valid = 0;
+    Utf8Char stop{Utf8Kind::kComplete, 0, 0};
+    while (valid < text.size()) {
+      stop = ReadUtf8(text.substr(valid));
+      if (stop.kind != Utf8Kind::kComplete) break;
+      valid += static_cast<size_t>(stop.bytes);
+    }
+    run.words.clear();
+    KVANT_RETURN_IF_ERROR(pre_tokenizer.Split(text.substr(0, valid), run.words));
+    for (const std::string_view word : run.words) EncodeWord(word, run);
+    text.remove_prefix(valid);
+    if (text.empty()) break;
+    for (int i = 0; i < stop.bytes; ++i)
+      bpe.Append(text.substr(static_cast<size_t>(i), 1), run.scratch, run.ids);
+    text.remove_prefix(static_cast<size_t>(stop.bytes));
+  }
+  return Status::Ok();
+}
+
+Status Tokenizer::Impl::EncodeText(std::string_view text, Run& run) const {
+  if (!add_space_prefix || text.empty() || text[0] == ' ') return EncodePlain(text, run);
+  std::string prefixed(1, ' ');
+  prefixed += text;
+  return EncodePlain(prefixed, run);
+}
+
+// special_ranges: [begin, end) byte ranges, ascending, in which special tokens may be named.
+Result<std::vector<int32_t>> Tokenizer::Impl::Encode(
+    std::string_view text, std::span<const std::pair<size_t, size_t>> special_ranges) const {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    return Status::OutOfRange("a text of " + std::to_string(text.size()) + " bytes is too long");
+  }
+  Run run;
+  if (add_bos) run.ids.push_back(bos);
+  size_t done = 0;
+  for (const auto& [begin, end] : special_ranges) {
+    for (size_t at = begin; at < end;) {
+      const std::optional<int32_t> special = vocab.SpecialAt(text.substr(at, end - at));
+      if (!special) {
+        ++at;
+        continue;
+      }
+      KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done, at - done), run));
+      run.ids.push_back(*special);
+      at += vocab.bytes(*special).size();
+      done = at;
+    }
+  }
+  KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done), run));
+  return std::move(run.ids);
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool parse_special) const {
+  const std::pair<size_t, size_t> whole[] = {{0, text.size()}};
+  return impl_->Encode(text, std::span(whole, parse_special ? 1 : 0));
+}
+
+Result<std::vector<int32_t>> Tokenizer::EncodeParts(std::span<const TextPart> parts) const {
+  std::string text;
+  std::vector<std::pair<size_t, size_t>> special_ranges;
+  for (const TextPart& part : parts) {
+    if (part.parse_special)
+      special_ranges.emplace_back(text.size(), text.size() + part.text.size());
+    text += part.text;
+  }
+  return impl_->Encode(text, special_ranges);
+}
+
+std::string_view Tokenizer::TokenBytes(int32_t id) const {
+  return impl_->vocab.Contains(id) ? impl_->vocab.bytes(id) : std::string_view();
+}
+
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool include_control) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!impl_->vocab.Contains(id)) {
+      return Status::InvalidArgument("token id " + std::to_string(id) +
+                                     " is outside the vocabulary of " +
+                                     std::to_string(vocab_size()) + " tokens");
+    }
+    if (include_control || !IsControl(id)) text += impl_->vocab.bytes(id);
+  }
+  return text;
+}
+
+std::optional<int32_t> Tokenizer::FindToken(std::string_view spelling) const {
+  const auto it = impl_->vocab.spelling_to_id().find(spelling);
+  if (it == impl_->vocab.spelling_to_id().end()) return std::nullopt;
+  return it->second;
+}
+
+bool Tokenizer::IsControl(int32_t id) const {
+  return impl_->vocab.Contains(id) && impl_->vocab.type(id) == TokenType::kControl;
+}
+
+bool Tokenizer::IsEndOfGeneration(int32_t id) const {
+  return std::find(impl_->endings.begin(), impl_->endings.end(), id) != impl_->endings.end();
+}
+
+bool Tokenizer::HasByteToken(uint8_t byte) const { return impl_->bpe.byte_token(byte) >= 0; }
+
+int32_t Tokenizer::vocab_size() const { return impl_->vocab.size(); }
+int32_t Tokenizer::bos() const { return impl_->bos; }
+int32_t Tokenizer::eos() const { return impl_->eos; }
+int32_t Tokenizer::unk() const { return impl_->unk; }
+int32_t Tokenizer::pad() const { return impl_->pad; }
+bool Tokenizer::add_bos() const { return impl_->add_bos; }
+
+}  // namespace kvant

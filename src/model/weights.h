@@ -1,0 +1,51 @@
+// ModelWeights: the tensors of a llama-family model, packed for the matmul kernels.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "gguf/gguf_file.h"
+#include "kvant/model.h"
+#include "kvant/status.h"
+#include "matmul/packed_matrix.h"
+#include "model/config.h"
+
+namespace kvant {
+
+struct LayerWeights {
+  std::vector<float> attention_norm;     // [embedding]
+  PackedMatrix q, k, v;                  // [heads * head_dim][embedding]
+  PackedMatrix attention_output;         // [embedding][q_heads * head_dim]
+  std::vector<float> feed_forward_norm;  // [embedding]
+  PackedMatrix gate, up;                 // [feed_forward][embedding]
+  PackedMatrix down;                     // [embedding][feed_forward]
+};
+
+// Immutable once loaded. Owns its bytes: the file may be closed.
+struct ModelWeights {
+  PackedMatrix embedding;  // [vocab][embedding]
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;   // [embedding]
+  PackedMatrix output;              // [vocab][embedding]; empty when tied to the embedding
+  bool tied = false;
+  std::vector<float> rope_factors;  // [rope_dims / 2] the angle is divided by; empty: all 1
+  std::vector<WeightTypeBytes> types;  // in order of first appearance
+  int64_t parameters = 0;
+
+  const PackedMatrix& logits() const { return tied ? embedding : output; }
+
+  // Everything held, and what one decode step reads of it (all matrices once; of an untied
+  // embedding only a row, not counted).
+  int64_t packed_bytes() const;
+  int64_t bytes_read_per_token() const;
+};
+
+// Checks that every tensor is there with the right shape and a type that kvant computes with, and
+// that there is none whose meaning it does not know, before it allocates anything; then packs them
+// one by one. kNotFound, kCorrupt or kUnsupported name the tensor; kOutOfMemory.
+Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config,
+                                 ThreadPool& pool);
+
+}  // namespace kvant

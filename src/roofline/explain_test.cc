@@ -1,0 +1,178 @@
+#include "kvant/explain.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace kvant {
+namespace {
+
+constexpr KvGeometry kLlama2{32, 32, 128, 32};
+constexpr KvGeometry kSmolLm2{30, 3, 64, 9};
+
+KvExplanation Explain(const KvGeometry& geometry, const char* preset, int64_t context, int64_t batch,
+                      const char* device = "a100-40gb") {
+  return ExplainKv(geometry, *ParseKvPreset(preset), context, batch, *FindDevice(device)).value();
+}
+
+TEST(ExplainKv, FourBitPagesOfGroupsOf128MatchTheArithmeticByHand) {
+  const KvExplanation e = Explain(kLlama2, "int4:g128", 4096, 1);
+  EXPECT_EQ(e.f16.bytes_per_token, 524288);
+  EXPECT_EQ(e.f16.bytes, int64_t{2} << 30);
+  EXPECT_EQ(e.kv.code_bytes_per_token, 131072);
+  EXPECT_EQ(e.kv.metadata_bytes_per_token, 8192);
+  EXPECT_EQ(e.kv.padding_bytes_per_token, 0);
+  EXPECT_EQ(e.kv.bytes_per_token, 139264);
+  EXPECT_EQ(e.kv.bytes, 544 << 20);
+  EXPECT_EQ(e.kv.effective_bits, 4.25);
+  EXPECT_NEAR(e.ratio, 3.7647, 1e-4);
+  EXPECT_NEAR(e.f16.stream_ms, 1.3855, 1e-4);
+  EXPECT_NEAR(e.kv.stream_ms, 0.3680, 1e-4);
+  EXPECT_EQ(e.bound, "memory bandwidth");
+  EXPECT_NEAR(e.compute_ms, 0.00688, 1e-5);
+}
+
+TEST(ExplainKv, BatchMultipliesBytesAndTimeButNotBytesPerToken) {
+  const KvExplanation one = Explain(kLlama2, "int4:g128", 4096, 1);
+  const KvExplanation eight = Explain(kLlama2, "int4:g128", 4096, 8);
+  EXPECT_EQ(eight.kv.bytes, 8 * one.kv.bytes);
+  EXPECT_EQ(eight.ledger.kv_bytes, 8 * one.ledger.kv_bytes);
+  EXPECT_DOUBLE_EQ(eight.kv.stream_ms, 8 * one.kv.stream_ms);
+  EXPECT_EQ(eight.kv.bytes_per_token, one.kv.bytes_per_token);
+}
+
+TEST(ExplainKv, F16CacheOfSmolLm2At8192TokensIsExact) {
+  const KvExplanation e = Explain(kSmolLm2, "f16", 8192, 1);
+  EXPECT_EQ(e.kv.bytes, 188743680);
+  EXPECT_EQ(e.ledger.kv_bytes, 188743680);
+  EXPECT_EQ(e.ledger.window_bytes + e.ledger.sink_bytes, 0);
+  EXPECT_EQ(e.window.tokens, 0);
+  EXPECT_EQ(e.ratio, 1);
+}
+
+TEST(ExplainKv, LedgerIsPagesPlusWindowPlusSinksAtEveryLength) {
+  for (int64_t tokens : {1, 63, 64, 65, 128, 129, 4095, 4096, 4097}) {
+    const KvExplanation e = Explain(kSmolLm2, "int4", tokens, 3);
+    EXPECT_EQ(e.kv.bytes + e.window.added_bytes + e.sinks.added_bytes, e.ledger.kv_bytes) << tokens;
+    EXPECT_EQ(e.ledger.code_bytes + e.ledger.metadata_bytes + e.ledger.padding_bytes +
+                  e.ledger.window_bytes + e.ledger.sink_bytes,
+              e.ledger.kv_bytes);
+  }
+}
+
+TEST(ExplainKv, PageLeavesTheWindowOneTokenAfterTheNextPageIsFull) {
+  // Window 64: a query in page 2 reads page 0 as stored, one in page 1 does not.
+  EXPECT_EQ(Explain(kSmolLm2, "int4", 128, 1).ledger.code_bytes, 0);
+  EXPECT_EQ(Explain(kSmolLm2, "int4", 128, 1).window.tokens, 128);
+  EXPECT_EQ(Explain(kSmolLm2, "int4", 129, 1).ledger.code_bytes, 64 * 30 * 3 * 64);
+  EXPECT_EQ(Explain(kSmolLm2, "int4", 129, 1).window.tokens, 65);
+}
+
+TEST(ExplainKv, SkippedLayersStayF16) {
+  KvSpec spec = *ParseKvPreset("int4");
+  spec.skip_layers = {0, 29};
+  const KvExplanation e = *ExplainKv(kSmolLm2, spec, 4096, 1, *FindDevice("l4"));
+  const KvExplanation all = Explain(kSmolLm2, "int4", 4096, 1);
+  EXPECT_EQ(e.kv.bytes_per_token, 28 * all.kv.bytes_per_token / 30 + 2 * all.f16.bytes_per_token / 30);
+}
+
+TEST(ExplainKv, PaddedHeadSizesAreBilled) {
+  const KvExplanation e = Explain({1, 1, 72, 1}, "int4:token", 64, 1);
+  EXPECT_EQ(e.kv.padding_bytes_per_token, 8);  // 72 codes a side lie in rows of 80
+  EXPECT_EQ(e.kv.bytes_per_token, 80 + 2 * 4);
+}
+
+TEST(ExplainKv, NamesTheLimitThatHolds) {
+  EXPECT_EQ(Explain(kLlama2, "f16", 1 << 20, 8).bound, "memory capacity");
+  // Many query heads a KV head on few bits: the products outweigh the bytes.
+  EXPECT_EQ(Explain({1, 1, 128, 512}, "int2", 4096, 1).bound, "matrix arithmetic");
+}
+
+TEST(ExplainKv, RefusesImpossibleRequests) {
+  const Device device = *FindDevice("h200");
+  EXPECT_EQ(ExplainKv(kSmolLm2, {}, 0, 1, device).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ExplainKv(kSmolLm2, {}, 1, 0, device).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ExplainKv({0, 3, 64, 9}, {}, 1, 1, device).status().code(), StatusCode::kInvalidArgument);
+  KvSpec spec;
+  spec.skip_layers = {30};
+  EXPECT_EQ(ExplainKv(kSmolLm2, spec, 1, 1, device).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ExplainKv, BytesBeyond64BitsAreRefusedNotWrapped) {
+  constexpr int64_t kLongest = (int64_t{1} << 31) - 1;
+  const KvExplanation e = Explain({126, 8, 128, 128}, "f16", kLongest, 1 << 10);
+  EXPECT_GT(e.kv.bytes, int64_t{1} << 60);
+  EXPECT_GT(e.ledger.kv_bytes, int64_t{1} << 60);
+  EXPECT_FALSE(ExplainKv({1024, 4096, 1024, 4096}, {}, kLongest, 1 << 20, *FindDevice("l4")).ok());
+}
+
+TEST(FindDevice, UnknownNameListsTheTable) {
+  const Result<Device> device = FindDevice("a100");
+  ASSERT_FALSE(device.ok());
+  for (const std::string& name : DeviceNames()) {
+    EXPECT_NE(device.status().message().find(name), std::string::npos);
+    EXPECT_TRUE(FindDevice(name).ok());
+  }
+}
+
+TEST(FindDevice, IssueBudgetsAgreeWithTheVendorsFigures) {
+  EXPECT_NEAR(FindDevice("a100-80gb")->IssueBudgetPerByte(), 9.56, 0.01);
+  EXPECT_NEAR(FindDevice("h100")->IssueBudgetPerByte(), 9.99, 0.01);
+  EXPECT_NEAR(FindDevice("h200")->IssueBudgetPerByte(), 6.97, 0.01);
+}
+
+const std::vector<float> kValues = {0.42f, -0.13f, 0.87f, 0.05f, -0.28f, 0.61f, 0.17f, -0.02f};
+
+TEST(ExplainGroup, IntegerZeroGivesTheCodesOfTheWorkedExample) {
+  const GroupExample e = *ExplainGroup(kValues, 4, Offset::kIntegerZero);
+  EXPECT_EQ(e.scale, 0.07666015625);
+  EXPECT_EQ(e.zero, 4);
+  EXPECT_EQ(e.codes, (std::vector<int>{9, 2, 15, 5, 0, 12, 6, 4}));
+  EXPECT_EQ(e.bytes, (std::vector<uint8_t>{0x29, 0x5F, 0xC0, 0x46}));
+  EXPECT_NEAR(e.decoded[0], 0.3833, 1e-4);
+  EXPECT_EQ(e.decoded[7], 0);
+  EXPECT_NEAR(e.max_error, 0.0367, 1e-4);
+  EXPECT_NEAR(e.mean_squared_error, 5.89e-4, 1e-6);
+}
+
+TEST(ExplainGroup, OtherConventionsGiveOtherCodes) {
+  const std::vector<int> real_codes{9, 2, 15, 4, 0, 12, 6, 3};
+  EXPECT_EQ(ExplainGroup(kValues, 4, Offset::kMin)->codes, real_codes);
+  EXPECT_EQ(ExplainGroup(kValues, 4, Offset::kRealZero)->codes, real_codes);
+  EXPECT_NEAR(ExplainGroup(kValues, 4, Offset::kRealZero)->zero, 3.6523, 1e-4);
+  EXPECT_EQ(ExplainGroup(kValues, 4, Offset::kNone)->codes,
+            (std::vector<int>{11, 7, 15, 8, 6, 13, 9, 8}));
+}
+
+TEST(ExplainGroup, OneOutlierErasesSevenValues) {
+  const std::vector<float> values{0.03f, -0.05f, 0.02f, -0.01f, 0.04f, 0.01f, -0.02f, 4.80f};
+  const GroupExample e = *ExplainGroup(values, 4, Offset::kIntegerZero);
+  EXPECT_EQ(e.codes, (std::vector<int>{0, 0, 0, 0, 0, 0, 0, 15}));
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(e.decoded[i], 0);
+  EXPECT_NEAR(e.decoded[7], 4.85, 0.01);
+}
+
+TEST(ExplainGroup, WidthsThatDoNotFillBytesArePackedWithoutGaps) {
+  const GroupExample e = *ExplainGroup(std::vector<float>{0, 7, 3}, 3, Offset::kMin);
+  EXPECT_EQ(e.codes, (std::vector<int>{0, 7, 3}));
+  EXPECT_EQ(e.bytes, (std::vector<uint8_t>{0b11111000, 0b0}));
+}
+
+TEST(ExplainGroup, RefusesWhatHasNoCodes) {
+  EXPECT_FALSE(ExplainGroup({}, 4, Offset::kMin).ok());
+  EXPECT_FALSE(ExplainGroup(std::vector<float>{1, NAN}, 4, Offset::kMin).ok());
+  EXPECT_FALSE(ExplainGroup(std::vector<float>{1e6f}, 4, Offset::kMin).ok());
+  EXPECT_FALSE(ExplainGroup(std::vector<float>{1}, 7, Offset::kMin).ok());
+  EXPECT_TRUE(ExplainGroup(std::vector<float>{0, 0}, 4, Offset::kIntegerZero).ok());
+}
+
+TEST(MeasureReadBandwidth, ReportsWhatItDid) {
+  const ReadBandwidth measured = *MeasureReadBandwidth(2);
+  EXPECT_GE(measured.buffer_bytes, 256 << 20);
+  EXPECT_GT(measured.median_bytes_per_s, 0);
+  EXPECT_GE(measured.best_bytes_per_s, measured.median_bytes_per_s);
+  EXPECT_FALSE(MeasureReadBandwidth(0).ok());
+}
+
+}  // namespace
+}  // namespace kvant

@@ -1,0 +1,149 @@
+// The tokenizer and chat template of a real model against Hugging Face's tokenizers and Jinja,
+// whose answers scripts/oracles/tokenizer_golden.py keeps in tests/golden/smollm2_tokens.txt.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gguf/gguf_file.h"
+#include "kvant/tokenizer.h"
+#include "kvant/utf8_stream.h"
+#include "model/chat_template.h"
+#include "model/tokenizer_gguf.h"
+
+namespace kvant {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+constexpr char kModel[] = KVANT_SOURCE_DIR "/models/smollm2-135m-instruct-q4_1.gguf";
+constexpr char kGolden[] = KVANT_SOURCE_DIR "/tests/golden/smollm2_tokens.txt";
+
+std::string Unescape(const std::string& field) {
+  std::string text;
+  for (size_t i = 0; i < field.size(); ++i) {
+    if (field[i] != '\\') {
+      text.push_back(field[i]);
+      continue;
+    }
+    text.push_back(static_cast<char>(std::stoi(field.substr(i + 2, 2), nullptr, 16)));
+    i += 3;
+  }
+  return text;
+}
+
+Ids ParseIds(const std::string& field) {
+  std::istringstream in(field);
+  Ids ids;
+  for (int32_t id; in >> id;) ids.push_back(id);
+  return ids;
+}
+
+// The golden lines of one kind, as fields; ids stay text.
+std::vector<std::vector<std::string>> GoldenLines(const std::string& kind) {
+  std::ifstream file(kGolden);
+  std::vector<std::vector<std::string>> lines;
+  for (std::string line; std::getline(file, line);) {
+    std::vector<std::string> fields(1);
+    for (const char c : line) {
+      if (c == '\t') {
+        fields.emplace_back();
+      } else {
+        fields.back().push_back(c);
+      }
+    }
+    if (fields[0] == kind) lines.push_back(fields);
+  }
+  return lines;
+}
+
+class TokenizerSmolLm2 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "no " << kModel;
+    Result<GgufFile> file = GgufFile::Open(kModel);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    Result<Tokenizer> tokenizer = LoadTokenizer(*file);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = *tokenizer;
+    Result<ChatTemplate> chat = LoadChatTemplate(*file);
+    ASSERT_TRUE(chat.ok()) << chat.status().message();
+    chat_ = *chat;
+  }
+
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_;
+};
+
+TEST_F(TokenizerSmolLm2, IdsAreThoseOfHuggingFace) {
+  const auto lines = GoldenLines("text");
+  EXPECT_GE(lines.size(), 60u);
+  for (const auto& line : lines) {
+    ASSERT_EQ(line.size(), 3u) << line[1];
+    const Result<Ids> ids = tokenizer_->Encode(Unescape(line[1]), true);
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_EQ(*ids, ParseIds(line[2])) << line[1];
+  }
+}
+
+TEST_F(TokenizerSmolLm2, StreamedTextIsTheTextThatWasEncoded) {
+  for (const auto& line : GoldenLines("text")) {
+    const std::string text = Unescape(line[1]);
+    Utf8Stream stream;
+    std::string streamed;
+    for (const int32_t id : ParseIds(line[2]))
+      streamed += stream.Append(tokenizer_->TokenBytes(id));
+    EXPECT_EQ(streamed + stream.Flush(), text);
+  }
+}
+
+TEST_F(TokenizerSmolLm2, PromptsAreThoseOfTheModelsOwnTemplate) {
+  const auto lines = GoldenLines("chat");
+  EXPECT_GE(lines.size(), 7u);
+  for (const auto& line : lines) {
+    ASSERT_GE(line.size(), 6u);
+    std::vector<ChatMessage> messages;
+    for (size_t i = 4; i + 1 < line.size(); i += 2) {
+      messages.push_back({Unescape(line[i]), Unescape(line[i + 1])});
+    }
+    const Result<std::vector<TextPart>> parts = chat_->Render(messages, line[1] == "1");
+    ASSERT_TRUE(parts.ok()) << parts.status().message();
+    std::string rendered;
+    for (const TextPart& part : *parts) rendered += part.text;
+    EXPECT_EQ(rendered, Unescape(line[3]));
+    const Result<Ids> ids = tokenizer_->EncodeParts(*parts);
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_EQ(*ids, ParseIds(line[2])) << line[3];
+  }
+}
+
+TEST_F(TokenizerSmolLm2, ContentsThatSpellSpecialTokensStayText) {
+  const std::vector<ChatMessage> messages = {{"user", "<|im_end|>"}};
+  const Result<std::vector<TextPart>> parts = chat_->Render(messages, true);
+  ASSERT_TRUE(parts.ok());
+  const Result<Ids> ids = tokenizer_->EncodeParts(*parts);
+  ASSERT_TRUE(ids.ok());
+  const int32_t end = tokenizer_->FindToken("<|im_end|>").value();
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), end), 2);  // of the system and the user turn
+}
+
+TEST_F(TokenizerSmolLm2, BytesThatTheVocabularyLacksAreLeftOut) {
+  EXPECT_FALSE(tokenizer_->HasByteToken(0xff));
+  EXPECT_FALSE(tokenizer_->HasByteToken(0x04));
+  EXPECT_TRUE(tokenizer_->HasByteToken(0xf0));
+  const Result<Ids> ids = tokenizer_->Encode(
+      "a\xff\x04"
+      "b\xf0",
+      true);
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(*tokenizer_->Decode(*ids), "ab\xf0");
+}
+
+}  // namespace
+}  // namespace kvant
