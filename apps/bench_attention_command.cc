@@ -20,8 +20,9 @@ constexpr char kFooter[] =
     "  kvant bench attention --shape 32,8,128,32 --formats f16,int4 --isa avx2,avx512 -o jsonl\n"
     "\n"
     "A step is the attention of one new token in every layer; GB/s counts the bytes of the cache that it reads.\n"
-    "ratio_f16 says how many times faster than f16 that is; it needs f16 among the formats. Bytes that fit\n"
-    "the processor's caches can be read faster than memory gives them: more than 100 % is then no error.";
+    "Times f16 says how many times faster than f16 that is, with the middle half of the repetitions; it needs\n"
+    "f16 among the formats. Bytes that fit the processor's caches can be read faster than memory gives them:\n"
+    "more than 100 % is then no error.";
 
 struct AttentionOptions {
   std::string shape = "30,3,64,9", formats = "f16,int8,int4,int3,int2", depths = "1024,8192", isas;
@@ -32,22 +33,21 @@ struct AttentionOptions {
   int repetitions = 15;
 };
 
-// How much longer f16 took in the same repetition: the middle and the extremes.
+// How much longer f16 took in the same repetition: the middle and the middle half.
 struct Ratio {
-  double median = 0, low = 0, high = 0;
+  double median = 0, p25 = 0, p75 = 0;
 };
 Ratio RatioOf(const AttentionBenchRow& f16, const AttentionBenchRow& row) {
   std::vector<double> ratios;
   for (size_t i = 0; i < row.samples_ns.size(); ++i) {
     ratios.push_back(static_cast<double>(f16.samples_ns[i]) / static_cast<double>(row.samples_ns[i]));
   }
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-  return {Median(ratios), *low, *high};
+  return {Median(ratios), Quantile(ratios, 0.25), Quantile(ratios, 0.75)};
 }
 
 const AttentionBenchRow* FindF16(const std::vector<AttentionBenchRow>& rows, const AttentionBenchRow& like) {
   for (const AttentionBenchRow& row : rows) {
-    if (row.depth_tokens == like.depth_tokens && row.isa == like.isa && row.spec.k == kF16 && row.spec.v == kF16) {
+    if (row.depth_tokens == like.depth_tokens && row.isa == like.isa && row.spec.k == kFormatF16 && row.spec.v == kFormatF16) {
       return &row;
     }
   }
@@ -65,6 +65,7 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
   Json json = Header(o.threads);
   json.update(Json{{"format_k", FormatSpec(row.spec.k)},
                    {"format_v", FormatSpec(row.spec.v)},
+                   {"formats", LayerFormatsJson(row.spec, o.geometry.layers)},
                    {"isa", IsaName(row.isa)},
                    {"layers", o.geometry.layers},
                    {"head_dim", o.geometry.head_dim},
@@ -82,20 +83,32 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
                    {"read_bw_median_GBps", bandwidth.median_bytes_per_s / 1e9},
                    {"roofline_pct", 100 * gigabytes / limit},
                    {"ratio_f16", nullptr},
-                   {"ratio_f16_low", nullptr},
-                   {"ratio_f16_high", nullptr}});
+                   {"ratio_f16_p25", nullptr},
+                   {"ratio_f16_p75", nullptr}});
   std::string ratio_cell = "-";
   if (const AttentionBenchRow* f16 = FindF16(all, row)) {
     const Ratio ratio = RatioOf(*f16, row);
     json["ratio_f16"] = ratio.median;
-    json["ratio_f16_low"] = ratio.low;
-    json["ratio_f16_high"] = ratio.high;
-    ratio_cell = fmt::format("{:.2f} ({:.2f}–{:.2f})", ratio.median, ratio.low, ratio.high);
+    json["ratio_f16_p25"] = ratio.p25;
+    json["ratio_f16_p75"] = ratio.p75;
+    ratio_cell = fmt::format("{:.2f} ({:.2f}–{:.2f})", ratio.median, ratio.p25, ratio.p75);
   }
   printer->Add(json, {FormatSpec(row.spec.k), FormatSpec(row.spec.v), std::string(IsaName(row.isa)),
                       Grouped(row.depth_tokens), HumanBytes(static_cast<double>(row.kv_bytes)),
                       fmt::format("{:.1f} {}", ns / 1e3, spread), fmt::format("{:.2f}", ns / cached),
                       fmt::format("{:.2f}", gigabytes), fmt::format("{:.0f} %", 100 * gigabytes / limit), ratio_cell});
+}
+
+std::vector<Isa> ParseIsas(const std::string& text) {
+  std::vector<Isa> isas;
+  for (const std::string& name : SplitList(text)) {
+    isas.push_back(UnwrapArgument(ParseIsa(name)));
+    if (IsaAvailable(isas.back())) continue;
+    std::string possible;
+    for (Isa isa : AvailableIsas()) possible += fmt::format(" {}", IsaName(isa));
+    throw UsageError(fmt::format("--isa {} is not available on this build and CPU; possible:{}", name, possible));
+  }
+  return isas;
 }
 
 int RunBenchAttention(const AttentionOptions& o) {
@@ -109,9 +122,7 @@ int RunBenchAttention(const AttentionOptions& o) {
   bench.batch = o.batch;
   bench.threads = o.threads;
   bench.repetitions = o.repetitions;
-  if (!o.isas.empty()) {
-    for (const std::string& name : SplitList(o.isas)) bench.isas.push_back(UnwrapArgument(ParseIsa(name)));
-  }
+  if (!o.isas.empty()) bench.isas = ParseIsas(o.isas);
   const std::string format = o.output.Format();
   const ReadBandwidth bandwidth = Unwrap(MeasureReadBandwidth(o.threads));
   Progress bar("bench attention");
@@ -119,7 +130,7 @@ int RunBenchAttention(const AttentionOptions& o) {
       Unwrap(BenchAttention(bench, [&](double done) { bar.Update(done, 1); }));
   bar.Clear();
   RowPrinter printer(format, {"K", "V", "isa", "depth", "KV read", "us/step", "ns/token", "GB/s", "of memory",
-                              "times f16 (range)"});
+                              "times f16"});
   for (const AttentionBenchRow& row : rows) AddRow(bench, rows, row, bandwidth, &printer);
   printer.Finish();
   if (format == "table") {
@@ -142,11 +153,11 @@ void AddBenchAttention(CLI::App& bench, Action* action) {
       ->type_name("SPEC,...");
   command->add_option("-d,--depth", o->depths, "Cached tokens, a list [1024,8192]")->type_name("N,...");
   command->add_option("--batch", o->batch, "Sequences, each with a cache of its own [1]")
-      ->type_name("N")->check(CLI::Range(1, 4096).description(""));
+      ->type_name("N")->check(Count(1, 4096));
   command->add_option("--isa", o->isas, "Levels, a list of scalar, avx2, avxvnni, avx512 [the best]")
       ->type_name("NAME,...");
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [15]")
-      ->type_name("N")->check(CLI::Range(1, 100000).description(""));
+      ->type_name("N")->check(Count(1, 100000));
   AddThreads(*command, &o->threads);
   o->kv.AddPolicy(*command);
   o->output.Add(*command);

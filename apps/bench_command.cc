@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -58,7 +59,7 @@ struct Test {
 struct Contender {
   KvSpec spec;
   Session session;
-  std::vector<double> samples_ns;
+  std::vector<int64_t> samples_ns;
   double kv_read_bytes = 0;  // by a step of the last repetition, all sequences
 };
 
@@ -122,7 +123,7 @@ class Bench {
   }
 
   // Nanoseconds of one repetition on forks, which are dropped afterwards.
-  double TimeOnce(const Test& test, Contender& contender) {
+  int64_t TimeOnce(const Test& test, Contender& contender) {
     random_ = RandomStream(1);
     std::vector<Session> forks;
     std::vector<Session*> sessions;
@@ -130,8 +131,8 @@ class Bench {
     for (Session& fork : forks) sessions.push_back(&fork);
     const double read_before = KvRead(forks);
     const auto begin = test.prompt_tokens > 0 ? TimePrompt(test, forks[0]) : TimeAnswer(test, sessions);
-    const double elapsed_ns = static_cast<double>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
+    const int64_t elapsed_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
     contender.kv_read_bytes = (read_before + KvRead(forks)) / 2;
     return elapsed_ns;
   }
@@ -173,11 +174,12 @@ class Bench {
   }
 
   void AddRow(const Test& test, int64_t depth, const Contender& contender) {
+    const std::vector<double> samples_ns(contender.samples_ns.begin(), contender.samples_ns.end());
     std::vector<double> tokens_per_s;
-    for (double ns : contender.samples_ns) tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
+    for (double ns : samples_ns) tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
     const KvGeometry g = model_.geometry();
     const double kv_bytes = PageBytesPerToken(g, contender.spec);
-    const double median_ns = Median(contender.samples_ns);
+    const double median_ns = Median(samples_ns);
     Json row = header_;
     row.update(Json{{"build_commit", header_["commit"]},
                     {"cpu_info", header_["cpu"]},
@@ -197,9 +199,9 @@ class Bench {
                     {"n_depth", depth},
                     {"n_parallel", test.parallel},
                     {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-                    {"avg_ns", Mean(contender.samples_ns)},
-                    {"stddev_ns", StandardDeviation(contender.samples_ns)},
-                    {"median_ns", median_ns},
+                    {"avg_ns", std::llround(Mean(samples_ns))},
+                    {"stddev_ns", std::llround(StandardDeviation(samples_ns))},
+                    {"median_ns", std::llround(median_ns)},
                     {"avg_ts", Mean(tokens_per_s)},
                     {"stddev_ts", StandardDeviation(tokens_per_s)},
                     {"samples_ns", contender.samples_ns},
@@ -284,7 +286,7 @@ void AddBench(CLI::App& root, Action* action) {
   command->add_option("--parallel", o->parallel, "Sequences that answer at once, a list (also -npl) [1]")
       ->type_name("N,...");
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [5]")
-      ->type_name("N")->check(CLI::Range(1, 10000).description(""));
+      ->type_name("N")->check(Count(1, 10000));
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->kv.AddBudget(*command);

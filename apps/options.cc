@@ -37,9 +37,9 @@ void KvFlags::AddFormat(CLI::App& command) {
 
 void KvFlags::AddPolicy(CLI::App& command) {
   command.add_option("--kv-sinks", sinks_tokens, "First tokens kept in f16, 0 to 64 [4]")
-      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+      ->type_name("N")->check(Count(0, kPageTokens));
   command.add_option("--kv-window", window_tokens, "Newest tokens kept in f16, a multiple of 64 [64]")
-      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+      ->type_name("N")->check(Count(0, 1 << 20));
   command.add_option("--kv-skip-layers", skip_layers, "Layers that stay in f16, for example 0,1,28-29")
       ->type_name("LIST");
 }
@@ -135,10 +135,20 @@ void CompatibilityFlags::CheckPossible() const {
 void AddThreads(CLI::App& command, int* threads) {
   *threads = DefaultThreads();
   command.add_option("-t,--threads", *threads, fmt::format("Threads [{}]", *threads))
-      ->type_name("N")->check(CLI::Range(1, 256).description(""));
+      ->type_name("N")->check(Count(1, 256));
 }
 
 int DefaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256); }
+
+CLI::Validator Count(int64_t low, int64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        int64_t value = 0;
+        if (ParseNumber(text, &value) && value >= low && value <= high) return std::string();
+        return fmt::format("'{}' is not a number between {} and {}", text, low, high);
+      },
+      "");
+}
 
 std::vector<std::string> SplitList(const std::string& text, char separator) {
   std::vector<std::string> parts;

@@ -54,6 +54,9 @@ struct CompatibilityFlags {
 void AddThreads(CLI::App& command, int* threads);  // -t
 int DefaultThreads();
 
+// For options that are numbers: refuses what is below `low` or above `high` with one short sentence.
+CLI::Validator Count(int64_t low, int64_t high = int64_t{1} << 40);
+
 // "0,2,5-7"
 std::vector<int> ParseIntList(const std::string& flag, const std::string& text, int low, int high);
 // "1073741824", "512M", "2GiB"

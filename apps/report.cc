@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -81,8 +82,15 @@ Json Number(double value) {
   return value;
 }
 
+Json Shortest(float value) { return std::strtod(fmt::format("{}", value).c_str(), nullptr); }
+
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void CheckWritable(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) throw WriteFailure(path);
 }
 
 void WriteFile(const std::string& path, const std::string& text) {

@@ -25,11 +25,17 @@ std::string LayerFormatsText(const KvSpec& spec, int layers);
 // A whole number without its ".0", so that readers can compare bytes exactly.
 Json Number(double value);
 
+// The shortest decimal that reads back as the float: 0.8, not 0.800000011920929.
+Json Shortest(float value);
+
 // The text as JSON can hold it: bytes that are no UTF-8 become U+FFFD.
 std::string Dump(const Json& json, int indent);
 
 // "AMD EPYC …", or "unknown".
 std::string CpuName();
+
+// Throws when WriteFile could not make a file there; better known before the work than after it.
+void CheckWritable(const std::string& path);
 
 // Writes a file whole or not at all.
 void WriteFile(const std::string& path, const std::string& text);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -56,10 +57,19 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
   return tokens;
 }
 
+// The last new token is shown but never cached, so it needs no room.
+GenerateOptions FitToContext(GenerateOptions generate, int64_t prompt_tokens, int64_t context_tokens) {
+  const int64_t room = context_tokens - prompt_tokens + 1;
+  if (generate.max_tokens < 0 && room > 0) generate.max_tokens = room;
+  if (room > 0 && generate.max_tokens <= room) return generate;
+  throw Failure(kExitFailed, fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
+                                         prompt_tokens, std::max<int64_t>(generate.max_tokens, 1), context_tokens));
+}
+
 // Streams the answer unless it is to be part of a JSON. A prompt that was interrupted leaves what its
 // finished chunks cost.
-GenerateResult RunSession(const RunOptions& o, const Model& model, Session& session,
-                          const std::vector<int32_t>& prompt) {
+GenerateResult RunSession(const RunOptions& o, const GenerateOptions& generate, const Model& model,
+                          Session& session, const std::vector<int32_t>& prompt) {
   Progress bar("prompt");
   const RunControl control{.progress = [&](int64_t done, int64_t total) {
                              bar.Update(static_cast<double>(done), static_cast<double>(total));
@@ -71,7 +81,7 @@ GenerateResult RunSession(const RunOptions& o, const Model& model, Session& sess
     Write(text);
     Flush();
   };
-  Result<GenerateResult> result = Generate(session, prompt, o.generate, show, control);
+  Result<GenerateResult> result = Generate(session, prompt, generate, show, control);
   if (result.status().code() != StatusCode::kCancelled) return Unwrap(std::move(result));
   GenerateResult interrupted;
   interrupted.stop_reason = StopReason::kCancelled;
@@ -119,8 +129,9 @@ Json RunJson(const RunOptions& o, const Model& model, const Session& session, co
   json["kv_sinks_tokens"] = session.kv().sinks_tokens;
   json["kv_window_tokens"] = session.kv().window_tokens;
   json["context_tokens"] = session.context_tokens();
-  json["sampler"] = {{"temperature", o.generate.sampler.temperature}, {"top_k", o.generate.sampler.top_k},
-                     {"top_p", o.generate.sampler.top_p}, {"min_p", o.generate.sampler.min_p}, {"seed", o.generate.sampler.seed}};
+  const SamplerOptions& sampler = o.generate.sampler;
+  json["sampler"] = {{"temperature", Shortest(sampler.temperature)}, {"top_k", sampler.top_k},
+                     {"top_p", Shortest(sampler.top_p)}, {"min_p", Shortest(sampler.min_p)}, {"seed", sampler.seed}};
   json["prompt_tokens"] = r.prompt_tokens;
   json["stop"] = StopReasonName(r.stop_reason);
   json["text"] = r.text;
@@ -142,11 +153,11 @@ std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::s
   const auto bytes = [&](const char* field) { return HumanBytes(ledger[field].get<double>()); };
   std::string text = fmt::format("KV cache of {}: {}\n", Plural(ledger["tokens"].get<int64_t>(), "token"), formats);
   Table table({"", "bytes", ""});
-  for (const char* field : {"code_bytes", "metadata_bytes", "window_bytes", "sink_bytes", "padding_bytes",
-                            "kv_bytes", "allocated_bytes"}) {
-    const std::string name(field);
-    table.Add({name == "kv_bytes" ? "together" : name.substr(0, name.find('_')),
-               Grouped(ledger[field].get<int64_t>()), bytes(field)});
+  const std::pair<const char*, const char*> kLines[] = {
+      {"codes", "code_bytes"},     {"metadata", "metadata_bytes"}, {"window", "window_bytes"}, {"sinks", "sink_bytes"},
+      {"padding", "padding_bytes"}, {"together", "kv_bytes"},       {"allocated", "allocated_bytes"}};
+  for (const auto& [name, field] : kLines) {
+    table.Add({name, Grouped(ledger[field].get<int64_t>()), bytes(field)});
   }
   text += table.Text();
   text += fmt::format("  {:.2f} bits a value. A step reads {}: {} of weights and {} of cache.\n",
@@ -184,6 +195,7 @@ void CheckRequest(const RunOptions& o) {
                                  "possible: 0", o.keep));
   }
   Check(o.generate.sampler.Validate());
+  if (!o.stats.empty()) CheckWritable(o.stats);
 }
 
 int RunRun(const RunOptions& o) {
@@ -198,14 +210,10 @@ int RunRun(const RunOptions& o) {
   const Model model = o.model.Load();
   const std::vector<int32_t> prompt = EncodePrompt(o, model, text);
   Session session = Unwrap(Session::Create(model, o.model.Session(spec, budget_bytes)));
-  const int64_t wanted = static_cast<int64_t>(prompt.size()) + o.generate.max_tokens;
-  if (wanted > session.context_tokens()) {
-    throw Failure(kExitFailed, fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
-                                           prompt.size(), o.generate.max_tokens, session.context_tokens()));
-  }
+  const GenerateOptions generate = FitToContext(o.generate, std::ssize(prompt), session.context_tokens());
   if (o.verbose) PrintSetup(model, session);
   CatchInterrupt();
-  const GenerateResult result = RunSession(o, model, session, prompt);
+  const GenerateResult result = RunSession(o, generate, model, session, prompt);
   const Json ledger = LedgerJson(result, bandwidth);
   const Json report = RunJson(o, model, session, result, ledger);
   if (!o.stats.empty()) WriteFile(o.stats, Dump(report, 2));
@@ -230,11 +238,11 @@ void AddRun(CLI::App& root, Action* action) {
   CLI::Option* const prompt = command->add_option("-p,--prompt", o->prompt, "The prompt")->type_name("TEXT");
   command->add_option("-f,--file", o->file, "A file with the prompt, - for standard input")->type_name("FILE");
   command->add_option("--prompt-tokens", o->prompt_tokens, "Only the first N tokens of the prompt")
-      ->type_name("N")->check(CLI::PositiveNumber.description(""));
-  command->add_option("-n,--predict", o->generate.max_tokens, "New tokens at most [64]")
-      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+      ->type_name("N")->check(Count(1));
+  command->add_option("-n,--predict", o->generate.max_tokens, "New tokens at most, -1 for what the context holds [64]")
+      ->type_name("N")->check(Count(-1));
   command->add_option("-c,--ctx-size", o->model.context_tokens, "Longest timeline [the model's]")
-      ->type_name("N")->check(CLI::NonNegativeNumber.description(""));
+      ->type_name("N")->check(Count(0));
   command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
   command->add_option("--system", o->system, "System message of --chat")->type_name("TEXT");
   command->add_option("--temp", o->generate.sampler.temperature, "Temperature, 0 for greedy [0.8]")->type_name("X");

@@ -22,11 +22,15 @@ inline double StandardDeviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-inline double Median(std::vector<double> values) {
+// The value below which `part` of the sorted values lie, between two of them if need be.
+inline double Quantile(std::vector<double> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  const double at = part * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(at), above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
+
+inline double Median(const std::vector<double>& values) { return Quantile(values, 0.5); }
 
 }  // namespace kvant::cli

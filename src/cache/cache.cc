@@ -63,7 +63,8 @@ int Cache::Impl::PoolFor(const PageLayout& layout, PageUse use) {
   }
   const int64_t slab_bytes =
       use == PageUse::kOpen ? PagePool::kSmallSlabBytes : PagePool::kMaxSlabBytes;
-  pools.push_back({layout, use, std::make_unique<PagePool>(layout.page_bytes, &budget, slab_bytes)});
+  pools.push_back(
+      {layout, use, std::make_unique<PagePool>(layout.page_bytes, &budget, slab_bytes)});
   return static_cast<int>(pools.size()) - 1;
 }
 
@@ -157,7 +158,7 @@ class Copies {
   }
   // Remembers to replace *slot by a copy of `from`.
   Status Add(PagePool* pool, const PageLayout& layout, const std::byte* from, std::byte** slot) {
-    KVANT_ASSIGN_OR_RETURN(std::byte* to, pool->Allocate());
+    KVANT_ASSIGN_OR_RETURN(std::byte * to, pool->Allocate());
     copies_.push_back({pool, static_cast<size_t>(layout.page_bytes), from, to, slot, false});
     return Status::Ok();
   }
@@ -204,8 +205,8 @@ Result<SequenceId> Cache::Fork(SequenceId id) {
     HeadPages& to = child->heads[i];
     if (open_partial) {
       const int last = from.open_end - 1;
-      KVANT_RETURN_IF_ERROR(copies.Add(&impl_->Pool(layer.open_pool), layer.open, from.open[last],
-                                       to.open + last));
+      KVANT_RETURN_IF_ERROR(
+          copies.Add(&impl_->Pool(layer.open_pool), layer.open, from.open[last], to.open + last));
     }
     if (sink_partial && from.sink != nullptr) {
       KVANT_RETURN_IF_ERROR(
@@ -264,8 +265,10 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
   }
   if (length == seq->length) return Status::Ok();
   if (const int64_t earliest = earliest_truncate(id); length < earliest) {
-    return refuse(StatusCode::kOutOfRange, "the pages as written are gone, the earliest possible "
-                                           "length is " + std::to_string(earliest));
+    return refuse(StatusCode::kOutOfRange,
+                  "the pages as written are gone, the earliest possible "
+                  "length is " +
+                      std::to_string(earliest));
   }
   const int pages = impl_->PagesOf(length), sealed = impl_->SealedPages(length);
   const bool open_partial = length % impl_->page_tokens != 0;
@@ -277,8 +280,8 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
     HeadPages& head = seq->heads[i];
     PagePool& open_pool = impl_->Pool(layer.open_pool);
     if (open_partial && open_pool.IsShared(head.open[pages - 1])) {
-      KVANT_RETURN_IF_ERROR(copies.Add(&open_pool, layer.open, head.open[pages - 1],
-                                       head.open + (pages - 1)));
+      KVANT_RETURN_IF_ERROR(
+          copies.Add(&open_pool, layer.open, head.open[pages - 1], head.open + (pages - 1)));
     }
     if (sink_partial && head.sink != nullptr && impl_->Pool(layer.sink_pool).IsShared(head.sink)) {
       KVANT_RETURN_IF_ERROR(

@@ -1,24 +1,24 @@
 // Cache: the pages of any number of sequences on one geometry and one KvSpec.
 //
 // Storage. Each layer has two page layouts: "open" (float; where tokens are written and where the
-// window lives) and "stored" (the layer's format pair). Pages come from pools, one a distinct layout
-// and use; free + used = total in every pool, always. A layer whose formats are float on both sides
-// has one layout: its open pages simply stay.
+// window lives) and "stored" (the layer's format pair). Pages come from pools, one a distinct
+// layout and use; free + used = total in every pool, always. A layer whose formats are float on
+// both sides has one layout: its open pages simply stay.
 //
 // The one precision rule. Let B = page_tokens() (64 unless a channel group is longer) and
 // W = ceil(window / B) pages. A query in page P reads page p as stored iff p + W < P, otherwise as
 // written. It depends on positions only, never on chunk sizes, so the stored bytes are the same for
-// any chunking. The first `sinks` tokens are kept as written in a small page of their own, are never
-// read from page 0 and stay out of its ranges. Layers with float formats have neither sinks nor
-// window of their own.
+// any chunking. The first `sinks` tokens are kept as written in a small page of their own, are
+// never read from page 0 and stay out of its ranges. Layers with float formats have neither sinks
+// nor window of their own.
 //
 // One step of a sequence of length n that adds m tokens:
 //   Reserve(seq, m)                      may fail; nothing changed then
 //   for every layer: Append(...)         writes K and V of positions n .. n+m-1
 //                    Seal(...)           encodes the pages that queries of the last page and later
 //                                        ones read as stored; the open copies stay for now
-//                    View(...)           per KV head and query page of the step, any number of times
-//                    Release(...)        gives back the open copies of sealed pages
+//                    View(...)           per KV head and query page of the step, any number of
+//                    times Release(...)        gives back the open copies of sealed pages
 //   Commit(seq, m)                       the length becomes n + m
 // Rollback(seq) undoes an abandoned step: length n, every token and stored page as before it.
 // Reserve sets aside all pages that a step needs when a layer is released before the next one is
@@ -74,8 +74,8 @@ class Cache {
   // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses.
   Status Reserve(SequenceId seq, int64_t new_tokens);
   // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved. A
-  // NaN, an infinity or a value that the open type cannot hold is refused with layer, head, position
-  // and channel named; nothing of the call is written then.
+  // NaN, an infinity or a value that the open type cannot hold is refused with layer, head,
+  // position and channel named; nothing of the call is written then.
   Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
                 const float* v, int64_t v_stride, int64_t new_tokens);
   // What queries of page `query_page` (absolute page index) see of one head: pages of the running
@@ -87,9 +87,9 @@ class Cache {
   void Commit(SequenceId seq, int64_t new_tokens);
   void Rollback(SequenceId seq);  // nothing to do where no step is running
 
-  // Drops the newest tokens, exactly. Where a page that the shorter length reads as written is gone,
-  // kOutOfRange names the earliest possible length. A page shared with a fork is copied when the cut
-  // re-opens it, so kOutOfMemory is possible; nothing has changed then.
+  // Drops the newest tokens, exactly. Where a page that the shorter length reads as written is
+  // gone, kOutOfRange names the earliest possible length. A page shared with a fork is copied when
+  // the cut re-opens it, so kOutOfMemory is possible; nothing has changed then.
   Status Truncate(SequenceId seq, int64_t length);
   int64_t earliest_truncate(SequenceId seq) const;
 

@@ -11,8 +11,8 @@
 namespace kvant {
 namespace {
 
-using testing::Extend;
 using testing::ExpectPoolsBalance;
+using testing::Extend;
 using testing::ExtendTo;
 using testing::MakeCache;
 using testing::MakeRows;
@@ -46,7 +46,8 @@ TEST(CacheSequence, DraftsAcrossASealLeaveNoTrace) {
   int64_t length = 120;
   ExtendTo(*cache, seq, truth, length, 64);
   for (int round = 0; round < 200; ++round) {
-    Timeline draft = Concat(truth, static_cast<size_t>(length), Tokens(8, 77u + static_cast<uint32_t>(round)));
+    Timeline draft =
+        Concat(truth, static_cast<size_t>(length), Tokens(8, 77u + static_cast<uint32_t>(round)));
     const int64_t accepted = random() % 9;
     for (int64_t i = 0; i < accepted; ++i) {
       draft[static_cast<size_t>(length + i)] = truth[static_cast<size_t>(length + i)];
@@ -288,8 +289,8 @@ TEST_P(CacheRandom, EverySequenceEqualsItsStraightRun) {
       live[NewSequence(*cache)] = {};
       continue;
     }
-    auto it = std::next(live.begin(), static_cast<std::ptrdiff_t>(below(
-                                          static_cast<uint32_t>(live.size()))));
+    auto it = std::next(live.begin(),
+                        static_cast<std::ptrdiff_t>(below(static_cast<uint32_t>(live.size()))));
     const SequenceId id = it->first;
     Timeline& tokens = it->second.tokens;
     const uint32_t what = below(20);

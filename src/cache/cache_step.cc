@@ -1,7 +1,6 @@
 // One step of a sequence: Reserve, then per head Append, Seal, Release, then Commit or Rollback.
 #include <cassert>
 #include <cmath>
-#include <cstring>
 
 #include "cache/cache_impl.h"
 #include "cache/token_writer.h"
@@ -172,12 +171,9 @@ Status Cache::Seal(SequenceId id, int layer, int kv_head) {
   while (head.sealed < target) {
     const int p = head.sealed;
     KVANT_ASSIGN_OR_RETURN(
-        std::byte* page, impl_->Pool(store.stored_pool)
-                             .Allocate(&seq->reservations[static_cast<size_t>(store.stored_pool)]));
-    // Float sides are copied value by value; their padding must not depend on what lay here.
-    if (store.stored.k.format.is_float() || store.stored.v.format.is_float()) {
-      std::memset(page, 0, static_cast<size_t>(store.stored.page_bytes));
-    }
+        std::byte * page,
+        impl_->Pool(store.stored_pool)
+            .Allocate(&seq->reservations[static_cast<size_t>(store.stored_pool)]));
     const int first_token = p == 0 ? impl_->spec.sinks_tokens : 0;
     EncodeSide(store.open.k, head.open[p], store.stored.k, first_token, page);
     EncodeSide(store.open.v, head.open[p] + store.open.v_offset_bytes, store.stored.v, first_token,
@@ -228,7 +224,8 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
     }
   }
   impl_->CancelReservations(*seq);
-  const bool crossed = impl_->PagesOf(seq->length) != impl_->PagesOf(seq->length + seq->step_tokens);
+  const bool crossed =
+      impl_->PagesOf(seq->length) != impl_->PagesOf(seq->length + seq->step_tokens);
   seq->length += seq->step_tokens;
   seq->step_tokens = 0;
   if (crossed) impl_->Compact(*seq);

@@ -16,8 +16,16 @@ using namespace testing;  // NOLINT: kvant::testing, the helpers
 constexpr KvGeometry kSmall{2, 1, 64, 2};
 constexpr KvGeometry kSmolLm2{30, 3, 64, 9};
 
-const char* const kFormats[] = {"f32",  "f16",  "bf16", "int8",       "int4",
-                                "int3", "int2", "q8_0", "q4_0",       "int4:channel:g128",
+const char* const kFormats[] = {"f32",
+                                "f16",
+                                "bf16",
+                                "int8",
+                                "int4",
+                                "int3",
+                                "int2",
+                                "q8_0",
+                                "q4_0",
+                                "int4:channel:g128",
                                 "int2:channel:g16"};
 
 // ---- Chunks and poison
@@ -47,8 +55,11 @@ INSTANTIATE_TEST_SUITE_P(All, CachePairs,
 TEST(Cache, HeadSizesThatDoNotDivideStoreTheSameBytesPoisonedOrNot) {
   for (int head_dim : {64, 80, 96, 100, 128}) {
     const KvGeometry geometry{1, 2, head_dim, 2};
-    for (const char* format : {"f32", "f16", "int4", "q4_0", "int3:token:g64:zero"}) {
-      const KvSpec spec = MakeSpec(format, format);
+    for (const auto& [k, v] :
+         {std::pair{"f32", "f32"}, std::pair{"f16", "f16"}, std::pair{"int4", "int4"},
+          std::pair{"q4_0", "q4_0"}, std::pair{"int3:token:g64:zero", "int3"},
+          std::pair{"f16", "int4"}, std::pair{"int4", "f32"}}) {
+      const KvSpec spec = MakeSpec(k, v);
       const Timeline tokens = Tokens(200);
       Picture expected;
       {
@@ -58,7 +69,7 @@ TEST(Cache, HeadSizesThatDoNotDivideStoreTheSameBytesPoisonedOrNot) {
       const ScopedAllocate poisoned(AllocatePoisoned);
       for (int64_t chunk : {1, 33, 200}) {
         EXPECT_EQ(SoloSnapshot(geometry, spec, tokens, 200, chunk), expected)
-            << format << " head_dim " << head_dim << " chunk " << chunk;
+            << k << ' ' << v << " head_dim " << head_dim << " chunk " << chunk;
       }
     }
   }
@@ -188,8 +199,8 @@ TEST(Cache, ConstantGroupsComeBackExactly) {
       std::vector<float> decoded(64 * 64);
       const std::byte* page = cache->StoredPage(seq, 0, 0, 0);
       ASSERT_NE(page, nullptr);
-      for (const auto& [side, at] : {std::pair{&layout.k, page},
-                                     std::pair{&layout.v, page + layout.v_offset_bytes}}) {
+      for (const auto& [side, at] :
+           {std::pair{&layout.k, page}, std::pair{&layout.v, page + layout.v_offset_bytes}}) {
         DecodeSide(*side, at, decoded.data(), 64);
         for (size_t i = 4 * 64; i < decoded.size(); ++i) ASSERT_EQ(decoded[i], constant) << format;
       }
@@ -201,9 +212,9 @@ TEST(Cache, ConstantGroupsComeBackExactly) {
 
 TEST(Cache, UnstorableValueIsNamedAndLeavesEverythingAsItWas) {
   const float nan = std::nanf(""), inf = INFINITY;
-  for (const auto& [bad, format] : {std::pair{nan, "int4"}, std::pair{inf, "f32"},
-                                    std::pair{-inf, "f16"}, std::pair{65520.0f, "int4"},
-                                    std::pair{3.4e38f, "bf16"}}) {
+  for (const auto& [bad, format] :
+       {std::pair{nan, "int4"}, std::pair{inf, "f32"}, std::pair{-inf, "f16"},
+        std::pair{65520.0f, "int4"}, std::pair{3.4e38f, "bf16"}}) {
     const KvSpec spec = MakeSpec(format, format);
     auto cache = MakeCache(kSmall, spec);
     const SequenceId seq = NewSequence(*cache);
@@ -366,13 +377,15 @@ TEST(CacheLedger, OpenPagesOfALongChunkBelongToOneLayerAtATime) {
   const KvGeometry geometry{8, 1, 64, 1};
   auto cache = MakeCache(geometry, MakeSpec("int4", "int4"));
   const SequenceId seq = NewSequence(*cache);
-  int64_t peak = 0;
+  CacheLedger peak;
   ASSERT_TRUE(RunStep(*cache, seq, Tokens(2048), 2048, [&](int, int) {
-                peak = std::max(peak, cache->ledger().window_bytes);
+                if (cache->ledger().kv_bytes > peak.kv_bytes) peak = cache->ledger();
               }).ok());
   cache->Commit(seq, 2048);
   const int64_t page = cache->open_layout(0).page_bytes;
-  EXPECT_EQ(peak, (7 * 3 + 32) * page);  // three pages stay of each of the first seven layers
+  // Three pages stay of each of the first seven layers.
+  EXPECT_EQ(peak.window_bytes, (7 * 3 + 32) * page);
+  EXPECT_LE(peak.allocated_bytes, peak.kv_bytes + 16 * page);
   EXPECT_EQ(cache->ledger().window_bytes, 8 * 3 * page);
 }
 
@@ -391,6 +404,19 @@ TEST(CacheLedger, BudgetIsNeverExceededAndNamesItself) {
   EXPECT_GT(length, 1000);
   EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, length));
   ExpectPoolsBalance(*cache);
+}
+
+TEST(CacheLedger, RefusedStepsLeaveNothingReserved) {
+  auto cache = MakeCache(kSmall, MakeSpec("int4", "int4"), 4096, 400'000);
+  const SequenceId seq = NewSequence(*cache);
+  const Timeline tokens = Tokens(4000);
+  ExtendTo(*cache, seq, tokens, 300, 300);
+  const int64_t before = cache->ledger().allocated_bytes;
+  for (int64_t count : {800, 1000, 1200, 1400, 2000}) {
+    ASSERT_EQ(cache->Reserve(seq, count).code(), StatusCode::kOutOfMemory) << count;
+    EXPECT_EQ(cache->ledger().allocated_bytes, before);
+  }
+  EXPECT_TRUE(Extend(*cache, seq, tokens, 200).ok());
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ inline float TokenValue(uint32_t token, int64_t position, int layer, int kv_head
                         int channel) {
   if (channel == 3) return 2.5f;
   uint64_t h = token * 0x9e3779b97f4a7c15u;
-  for (int64_t part : {position, int64_t{layer}, int64_t{kv_head}, int64_t{side == Side::kK},
-                       int64_t{channel}}) {
+  for (int64_t part :
+       {position, int64_t{layer}, int64_t{kv_head}, int64_t{side == Side::kK}, int64_t{channel}}) {
     h = (h ^ static_cast<uint64_t>(part + 1)) * 0xbf58476d1ce4e5b9u;
     h ^= h >> 29;
   }
@@ -48,8 +48,7 @@ inline FormatPair MakePair(const std::string& k, const std::string& v) {
   return {*kf, *vf};
 }
 
-inline KvSpec MakeSpec(const std::string& k, const std::string& v, int sinks = 4,
-                       int window = 64) {
+inline KvSpec MakeSpec(const std::string& k, const std::string& v, int sinks = 4, int window = 64) {
   const FormatPair pair = MakePair(k, v);
   KvSpec spec;
   spec.k = pair.k;
@@ -116,8 +115,7 @@ inline Status Extend(Cache& cache, SequenceId seq, const Timeline& tokens, int64
 inline void ExtendTo(Cache& cache, SequenceId seq, const Timeline& tokens, int64_t length,
                      int64_t chunk) {
   while (cache.length(seq) < length) {
-    const Status status =
-        Extend(cache, seq, tokens, std::min(chunk, length - cache.length(seq)));
+    const Status status = Extend(cache, seq, tokens, std::min(chunk, length - cache.length(seq)));
     ASSERT_TRUE(status.ok()) << status.message();
   }
 }
@@ -167,8 +165,8 @@ inline Picture Snapshot(const Cache& cache, SequenceId seq) {
           if (!layout.k.format.is_float() || !layout.v.format.is_float()) break;
           for (int c = 0; c < g.head_dim; ++c) {
             const float k = LoadFloatValue(layout.k, page, t % layout.tokens, c);
-            const float v = LoadFloatValue(layout.v, page + layout.v_offset_bytes,
-                                           t % layout.tokens, c);
+            const float v =
+                LoadFloatValue(layout.v, page + layout.v_offset_bytes, t % layout.tokens, c);
             add(&k, sizeof k);
             add(&v, sizeof v);
           }
@@ -180,8 +178,8 @@ inline Picture Snapshot(const Cache& cache, SequenceId seq) {
 }
 
 // The snapshot of a fresh sequence that took the first `length` tokens in steps of `chunk`.
-inline Picture SoloSnapshot(const KvGeometry& geometry, const KvSpec& spec,
-                                const Timeline& tokens, int64_t length, int64_t chunk = 4096) {
+inline Picture SoloSnapshot(const KvGeometry& geometry, const KvSpec& spec, const Timeline& tokens,
+                            int64_t length, int64_t chunk = 4096) {
   auto cache = MakeCache(geometry, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendTo(*cache, seq, tokens, length, chunk);

@@ -9,8 +9,12 @@ namespace {
 Run MakeRun(const PageLayout& layout, const std::byte* const* pages, int num_pages,
             int64_t first_position, int64_t first_token, int64_t end_token) {
   if (end_token <= first_token) return {};
-  return {&layout, pages, num_pages, static_cast<int>(first_position),
-          static_cast<int>(first_token), static_cast<int>(end_token)};
+  return {&layout,
+          pages,
+          num_pages,
+          static_cast<int>(first_position),
+          static_cast<int>(first_token),
+          static_cast<int>(end_token)};
 }
 
 }  // namespace
@@ -88,8 +92,12 @@ CacheLedger Cache::ledger() const {
         l.padding_bytes += bytes - codes - metadata;
         break;
       }
-      case PageUse::kOpen: l.window_bytes += bytes; break;
-      case PageUse::kSink: l.sink_bytes += bytes; break;
+      case PageUse::kOpen:
+        l.window_bytes += bytes;
+        break;
+      case PageUse::kSink:
+        l.sink_bytes += bytes;
+        break;
     }
   }
   for (const auto& seq : impl_->sequences) {
@@ -100,12 +108,11 @@ CacheLedger Cache::ledger() const {
       const LayerStore& layer = impl_->layers[i / static_cast<size_t>(impl_->geometry.kv_heads)];
       const HeadPages& head = seq->heads[i];
       if (layer.coded) {
-        stored = std::max<int64_t>(0, static_cast<int64_t>(head.sealed) * impl_->page_tokens -
-                                          impl_->spec.sinks_tokens);
+        stored = std::max<int64_t>(
+            0, static_cast<int64_t>(head.sealed) * impl_->page_tokens - impl_->spec.sinks_tokens);
         continue;
       }
-      const int64_t absent =
-          static_cast<int64_t>(head.open_end) * impl_->page_tokens - seq->length;
+      const int64_t absent = static_cast<int64_t>(head.open_end) * impl_->page_tokens - seq->length;
       const SideLayout &k = layer.open.k, &v = layer.open.v;
       const int64_t moved = absent * k.head_dim * (k.format.bits + v.format.bits) / 8;
       l.code_bytes -= moved;
@@ -113,8 +120,7 @@ CacheLedger Cache::ledger() const {
     }
     l.stored_tokens += stored;
   }
-  l.kv_bytes =
-      l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
+  l.kv_bytes = l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
   l.allocated_bytes = impl_->budget.taken_bytes();
   const KvGeometry& g = impl_->geometry;
   const double values = 2.0 * static_cast<double>(l.tokens) * g.layers * g.kv_heads * g.head_dim;

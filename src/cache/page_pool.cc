@@ -77,8 +77,8 @@ void PagePool::RemoveSlab(size_t index) {
 Status PagePool::GrowBy(int64_t missing_pages) {
   const size_t slabs_before = slabs_.size();
   while (missing_pages > 0) {
-    const int64_t bytes = std::min(std::max(slab_bytes_, total_pages_ * page_bytes_ / 64),
-                                   kMaxSlabBytes);
+    const int64_t bytes =
+        std::min(std::max(slab_bytes_, total_pages_ * page_bytes_ / 64), kMaxSlabBytes);
     const int64_t cap = std::max(kMinSlabPages, bytes / page_bytes_);
     const int64_t needed = std::min(missing_pages, cap);
     const int64_t wanted = std::clamp(total_pages_ / 256, std::max(needed, kMinSlabPages), cap);

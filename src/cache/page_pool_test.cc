@@ -50,7 +50,8 @@ TEST(PagePool, RandomUseKeepsTheBooksAndNeverHandsOutALivePage) {
   PagePool::Reservation reservation;
   for (int step = 0; step < 20000; ++step) {
     const auto pick = [&] {
-      return std::next(references.begin(), static_cast<std::ptrdiff_t>(random() % references.size()));
+      return std::next(references.begin(),
+                       static_cast<std::ptrdiff_t>(random() % references.size()));
     };
     const unsigned what = random() % 16;
     // Grows for a while, shrinks for a while.
@@ -153,20 +154,28 @@ TEST(PagePool, CompactionMovesContentsAndGivesTheSlabBack) {
       kept.push_back(pages[i]);
     }
   }
-  pool.Share(kept[99]);  // a shared page stays where it is, and so does its slab
-  ASSERT_TRUE(pool.BeginCompaction());
-  for (std::byte*& page : kept) page = pool.Relocate(page);
-  pool.EndCompaction();
-  for (size_t i = 0; i < kept.size(); ++i) {
-    ASSERT_EQ(static_cast<size_t>(kept[i][0]), 2 * i + 1);
-    ASSERT_EQ(static_cast<size_t>(kept[i][63]), 2 * i + 1);
-  }
-  ExpectBalance(pool, 100);
-  pool.Release(kept[99]);
-  if (pool.BeginCompaction()) {
+  // A shared page stays where it is, and so does its slab; one in each, since either may be picked.
+  std::byte* const first = kept.front();
+  std::byte* const last = kept.back();
+  pool.Share(first);
+  pool.Share(last);
+  const auto compact = [&] {
+    ASSERT_TRUE(pool.BeginCompaction());
     for (std::byte*& page : kept) page = pool.Relocate(page);
     pool.EndCompaction();
-  }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      ASSERT_EQ(static_cast<size_t>(kept[i][0]), 2 * i + 1);
+      ASSERT_EQ(static_cast<size_t>(kept[i][63]), 2 * i + 1);
+    }
+    ExpectBalance(pool, 100);
+  };
+  compact();
+  EXPECT_EQ(kept.front(), first);
+  EXPECT_EQ(kept.back(), last);
+  EXPECT_EQ(pool.counts().total_pages, 200);
+  pool.Release(first);
+  pool.Release(last);
+  compact();
   EXPECT_EQ(pool.counts().total_pages, 100);
   EXPECT_FALSE(pool.BeginCompaction());
   ExpectBalance(pool, 100);

@@ -32,8 +32,8 @@ struct alignas(64) HeadPages {
 
 struct Sequence {
   int64_t length = 0;
-  int64_t step_tokens = 0;  // of the step between Reserve and Commit or Rollback; 0: none
-  std::vector<HeadPages> heads;                     // [layers][kv_heads]
+  int64_t step_tokens = 0;       // of the step between Reserve and Commit or Rollback; 0: none
+  std::vector<HeadPages> heads;  // [layers][kv_heads]
   std::vector<PagePool::Reservation> reservations;  // [pools of the cache]
 
   // Makes the table hold `pages` pages a head, growing in proportion. kOutOfMemory leaves it as it

@@ -15,9 +15,12 @@ constexpr int kTileChannels = 64;
 // The smallest magnitude, as bits, that the type does not hold: what rounds to an infinity.
 uint32_t LimitBits(FloatType type) {
   switch (type) {
-    case FloatType::kF32: return 0x7f800000u;
-    case FloatType::kF16: return 0x477ff000u;   // 65520, halfway between 65504 and 65536
-    case FloatType::kBf16: return 0x7f7f8000u;  // halfway between the largest and 2^128
+    case FloatType::kF32:
+      return 0x7f800000u;
+    case FloatType::kF16:
+      return 0x477ff000u;  // 65520, halfway between 65504 and 65536
+    case FloatType::kBf16:
+      return 0x7f7f8000u;  // halfway between the largest and 2^128
   }
   return 0;
 }

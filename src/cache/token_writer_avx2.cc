@@ -12,8 +12,8 @@ void NarrowF16Avx2(const float* from, int n, uint16_t* to) {
                      _mm256_cvtps_ph(_mm256_loadu_ps(from + i), kNearestEven));
   }
   for (; i < n; ++i) {
-    to[i] = static_cast<uint16_t>(
-        _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_load_ss(from + i), kNearestEven)));
+    to[i] =
+        static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_load_ss(from + i), kNearestEven)));
   }
 }
 

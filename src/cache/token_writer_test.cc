@@ -29,8 +29,8 @@ TEST(TokenWriter, EveryLevelNarrowsEveryHalfAndItsNeighboursAlike) {
   const int n = static_cast<int>(values.size());
   std::vector<uint16_t> scalar(values.size()), vector(values.size());
   NarrowF16Scalar(values.data(), n, scalar.data());
-  for (int i = 0; i < n; ++i) ASSERT_EQ(scalar[static_cast<size_t>(i)],
-                                        F32ToF16(values[static_cast<size_t>(i)]));
+  for (int i = 0; i < n; ++i)
+    ASSERT_EQ(scalar[static_cast<size_t>(i)], F32ToF16(values[static_cast<size_t>(i)]));
 #if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
   if (!IsaAvailable(Isa::kAvx2)) GTEST_SKIP() << "no AVX2 here";
   NarrowF16Avx2(values.data(), n, vector.data());
@@ -55,7 +55,8 @@ TEST(TokenWriter, EveryValueLandsWhereTheCodecReadsItAndNowhereElse) {
         std::vector<float> rows(static_cast<size_t>(tokens * stride), NAN);
         for (int t = 0; t < tokens; ++t) {
           for (int c = 0; c < head_dim; ++c) {
-            rows[static_cast<size_t>(t * stride + c)] = static_cast<float>((t * 7 + c * 3) % 200 - 99);
+            rows[static_cast<size_t>(t * stride + c)] =
+                static_cast<float>((t * 7 + c * 3) % 200 - 99);
           }
         }
         for (Isa isa : AvailableIsas()) {

@@ -16,16 +16,16 @@ struct Run {
   const std::byte* const* pages = nullptr;  // [num_pages], in order of position
   int num_pages = 0;
   int first_position = 0;  // absolute position of the first token of pages[0]; need not be visible
-  int first_token = 0;     // visible tokens are [first_token, end_token) counted from first_position
+  int first_token = 0;  // visible tokens are [first_token, end_token) counted from first_position
   int end_token = 0;
 
   int tokens() const { return end_token - first_token; }
   bool empty() const { return end_token <= first_token; }
 };
 
-// All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty; their
-// order is the order of positions. The last run holds the open page: its end_token is the number of
-// tokens written, and a query at position t sees positions <= t only.
+// All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty;
+// their order is the order of positions. The last run holds the open page: its end_token is the
+// number of tokens written, and a query at position t sees positions <= t only.
 inline constexpr int kMaxRuns = 3;
 struct HeadView {
   std::array<Run, kMaxRuns> runs;

@@ -60,7 +60,7 @@ TEST(ArrayCodec, FloatFormatsKeepTheirOwnPrecision) {
     ASSERT_TRUE(DecodeArray(format, Side::kK, encoded, 64, 8, decoded).ok());
     const float expected = format == kFormatF32   ? 0.1f
                            : format == kFormatF16 ? F16ToF32(F32ToF16(0.1f))
-                                            : Bf16ToF32(F32ToBf16(0.1f));
+                                                  : Bf16ToF32(F32ToBf16(0.1f));
     EXPECT_EQ(decoded.front(), expected);
     EXPECT_EQ(decoded.back(), expected);
   }

@@ -96,7 +96,8 @@ DecodeCodedFn DecodeOfLevel() { return nullptr; }
 
 void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayout& layout,
                 int first_token, std::byte* stored) {
-  const EncodeCodedFn encode = layout.format.is_float() ? nullptr : EncodeOfLevel();
+  const bool is_vectorised = !layout.format.is_float() && open.format == kFormatF16;
+  const EncodeCodedFn encode = is_vectorised ? EncodeOfLevel() : nullptr;
   if (encode == nullptr) {
     EncodeSideReference(open, source, layout, first_token, stored);
   } else {

@@ -16,8 +16,8 @@
 namespace kvant {
 
 // Codes one side of a page at the active ISA level.
-//   source   the same side in the `open` layout: float, of at least as many tokens; f16 where
-//            `layout` is coded. Padding in it may hold anything.
+//   source   the same side in the `open` layout: float, of at least as many tokens. f16 is
+//            fast, other types take the reference. Padding in it may hold anything.
 //   first_token  tokens before it belong to the sinks: they stay out of every range, their codes
 //                and (axis token) their scales are written as 0. Float sides keep them.
 //   stored   [layout.bytes], written whole, padding as 0

@@ -177,10 +177,27 @@ TEST(EveryLevel, AgreesForPagesLongerThanTheirGroups) {
   }
 }
 
+TEST(EveryLevel, AgreesForOpenPagesThatAreNotF16) {
+  const Format format = UniformFormat(4, Axis::kChannel, 64, Offset::kMin);
+  for (const Format& open_format : {kFormatF32, kFormatBf16}) {
+    const OpenSide open(Side::kK, 80, 64, [](int t, int c) { return MixUnit(MixBits(t) + c); });
+    OpenSide wide = open;
+    wide.layout = MakeSideLayout(open_format, Side::kK, 80, 64);
+    wide.bytes.assign(static_cast<size_t>(wide.layout.bytes), std::byte{0xff});
+    for (int t = 0; t < 64; ++t) {
+      for (int c = 0; c < 80; ++c) {
+        StoreFloatValue(wide.layout, wide.bytes.data(), t, c, open.At(t, c));
+      }
+    }
+    ExpectEveryLevelLikeReference(wide, format, 4);
+  }
+}
+
 TEST(EveryLevel, AgreesForFloatSides) {
   for (Side side : {Side::kK, Side::kV}) {
     const OpenSide open(side, 100, 64, HazardousValue);
-    for (const Format& format : {kFormatF32, kFormatF16, kFormatBf16}) ExpectEveryLevelLikeReference(open, format, 4);
+    for (const Format& format : {kFormatF32, kFormatF16, kFormatBf16})
+      ExpectEveryLevelLikeReference(open, format, 4);
   }
 }
 

@@ -315,6 +315,22 @@ TEST(Iq4Nl, AMidpointTakesTheLowerLevel) {
   EXPECT_EQ(CodeOf(kIq4Nl, p, -4.5f), 7);  // between -10 and 1
 }
 
+TEST(Rounding, CodesStayInsideTheirWidth) {
+  const struct {
+    Offset offset;
+    int lowest, highest;
+  } cases[] = {{Offset::kNone, 1, 15},
+               {Offset::kExtreme, 0, 15},
+               {Offset::kMin, 0, 15},
+               {Offset::kIntegerZero, 0, 15},
+               {Offset::kRealZero, 0, 15}};
+  for (const auto& c : cases) {
+    const GroupParameters p = UnpackParameters(Group(4, c.offset), F32ToF16(1.0f), 0);
+    EXPECT_EQ(CodeOf(Group(4, c.offset), p, -1000.0f), c.lowest);
+    EXPECT_EQ(CodeOf(Group(4, c.offset), p, 1000.0f), c.highest);
+  }
+}
+
 TEST(Rounding, TiesGoToEven) {
   const Format format = Group(8, Offset::kMin);
   const GroupParameters p = UnpackParameters(format, F32ToF16(1.0f), F32ToF16(0.0f));

@@ -207,9 +207,12 @@ TEST(CheckKvSpec, NamesTheValueThatDoesNotFit) {
   const struct {
     KvSpec spec;
     const char* named;
-  } bad[] = {{{kFormatF16, kFormatF16, 65, 64, {}}, "65"},          {{kFormatF16, kFormatF16, -1, 64, {}}, "-1"},
-             {{kFormatF16, kFormatF16, 4, 96, {}}, "96"},           {{kFormatF16, kFormatF16, 4, -64, {}}, "-64"},
-             {{kFormatF16, kFormatF16, 4, 1 << 21, {}}, "2097152"}, {{kFormatF16, kFormatF16, 4, 64, {0, 4}}, "layer 4"},
+  } bad[] = {{{kFormatF16, kFormatF16, 65, 64, {}}, "65"},
+             {{kFormatF16, kFormatF16, -1, 64, {}}, "-1"},
+             {{kFormatF16, kFormatF16, 4, 96, {}}, "96"},
+             {{kFormatF16, kFormatF16, 4, -64, {}}, "-64"},
+             {{kFormatF16, kFormatF16, 4, 1 << 21, {}}, "2097152"},
+             {{kFormatF16, kFormatF16, 4, 64, {0, 4}}, "layer 4"},
              {{kFormatF16, kFormatF16, 4, 64, {-1}}, "layer -1"}};
   for (const auto& b : bad) {
     const Status status = CheckKvSpec(b.spec, geometry);

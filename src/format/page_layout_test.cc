@@ -150,6 +150,14 @@ TEST(PageLayout, OddHeadsAreBilledWithTheirPadding) {
   EXPECT_EQ(page.v.padding_bytes(), 64 * 12 / 2);
 }
 
+TEST(PageLayout, AGroupLongerThanTheHeadIsTheHead) {
+  const Format format = Uniform(4, Axis::kToken, 256, Offset::kMin);
+  const PageLayout page = MakePageLayout(format, format, 64, 64);
+  EXPECT_EQ(page.v.group, 64);
+  EXPECT_EQ(page.v.channel_groups, 1);
+  EXPECT_EQ(page.v.used_metadata_bytes(), 64 * 4);
+}
+
 TEST(PageLayout, SinkPagesShrinkInStepsOfSixteenTokens) {
   for (int tokens : {16, 32, 48, 64}) {
     const PageLayout page = MakePageLayout(kFormatF16, kFormatF16, 100, tokens);

@@ -218,7 +218,7 @@ auto Vector(const char* name, int64_t values) {
 
 const BadTensors kBadTensors[] = {
     {"MissingInTheLastLayer", [](ToyModel& t) { t.tensors.erase("blk.1.ffn_down.weight"); },
-     StatusCode::kNotFound, "'blk.1.ffn_down.weight'", "no "},
+     StatusCode::kNotFound, "'blk.1.ffn_down.weight'", "missing"},
     {"WrongShape",
      [](ToyModel& t) {
        t.tensors["blk.1.attn_k.weight"] = {{32, 64}, std::vector<float>(32 * 64)};

@@ -1,8 +1,8 @@
-#include "gguf/gguf_file.h"  // before format.h: g++ 12 takes its kFormatF16 for a shadow of that one's
+#include "kvant/inspect.h"
 
 #include <algorithm>
 
-#include "kvant/inspect.h"
+#include "gguf/gguf_file.h"
 #include "model/file_hash.h"
 
 namespace kvant {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,8 @@ TEST_P(ToyShapes, AgreeWithAForwardPassInDouble) {
   const Result<Model> model = toy.Load(GetParam().name);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const std::vector<int32_t> tokens = ToyTokens(140, toy.shape.vocab);  // three pages
-  EXPECT_LT(LargestError(toy, *model, "f32", tokens), 2e-5);
-  EXPECT_LT(LargestError(toy, *model, "f16", tokens), 1e-2);
+  EXPECT_LT(LargestError(toy, *model, "f32", tokens), 5e-5);
+  EXPECT_LT(LargestError(toy, *model, "f16", tokens), 3e-2);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -80,7 +81,7 @@ TEST(Llama, LinearRopeScalingAgreesWithDouble) {
   toy.floats["llama.rope.scaling.factor"] = 3.0f;
   const Result<Model> model = toy.Load("linear");
   ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 2e-5);
+  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 5e-5);
 }
 
 TEST(Llama, RopeFactorsOfTheFileAgreeWithDouble) {
@@ -88,33 +89,40 @@ TEST(Llama, RopeFactorsOfTheFileAgreeWithDouble) {
   toy.tensors["rope_freqs.weight"] = {{8}, {1, 1, 1.5f, 2, 3, 5, 8, 8}};
   const Result<Model> model = toy.Load("factors");
   ASSERT_TRUE(model.ok()) << model.status().message();
-  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 2e-5);
+  EXPECT_LT(LargestError(toy, *model, "f32", ToyTokens(100, toy.shape.vocab)), 5e-5);
 }
 
 // 300 tokens: the last ones read stored pages, window and sinks.
-class Chunkings : public testing::TestWithParam<const char*> {};
-
-TEST_P(Chunkings, AndThreadsDoNotChangeABit) {
+void ExpectTheSameBits(const std::string& kv, std::span<const int> chunks,
+                       std::span<const int> threads) {
   const ToyModel toy({.q_heads = 6, .kv_heads = 2, .head_dim = 32, .rope_dims = 32});
-  const Result<Model> model = toy.Load(std::string("chunkings_") + GetParam());
+  const Result<Model> model = toy.Load("chunkings_" + kv);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const std::vector<int32_t> tokens = ToyTokens(300, toy.shape.vocab);
-  Session whole = MakeSession(*model, GetParam());
+  Session whole = MakeSession(*model, kv);
   ASSERT_TRUE(whole.Prefill(tokens).ok());
   const std::vector<float> expected = LogitsOf(whole);
-  for (const int chunk : {1, 5, 32, 64, 100}) {
-    for (const int threads : {1, 2, 3}) {
-      Session session = MakeSession(*model, GetParam(), threads, chunk);
+  for (const int chunk : chunks) {
+    for (const int count : threads) {
+      Session session = MakeSession(*model, kv, count, chunk);
       ASSERT_TRUE(session.Prefill(tokens).ok());
-      EXPECT_EQ(LogitsOf(session), expected) << "chunks of " << chunk << ", threads " << threads;
+      EXPECT_EQ(LogitsOf(session), expected)
+          << kv << ", chunks of " << chunk << ", threads " << count;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Llama, Chunkings,
-                         testing::Values("f32", "f16", "bf16", "int8", "int4", "int3", "int2",
-                                         "q8_0", "q4_0"),
-                         [](const auto& param) { return std::string(param.param); });
+TEST(Llama, ChunksAndThreadsDoNotChangeABit) {
+  for (const char* kv : {"f16", "int4"}) {
+    ExpectTheSameBits(kv, std::array{1, 5, 32, 64, 100}, std::array{1, 2, 3});
+  }
+}
+
+TEST(Llama, ChunksAndThreadsDoNotChangeABitInAnyFormat) {
+  for (const char* kv : {"f32", "bf16", "int8", "int3", "int2", "q8_0", "q4_0", "q5_1", "iq4_nl"}) {
+    ExpectTheSameBits(kv, std::array{1, 100}, std::array{2});
+  }
+}
 
 TEST(Llama, ABatchGivesEachSequenceWhatItGetsAlone) {
   const ToyModel toy;

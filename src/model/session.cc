@@ -72,10 +72,8 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckOptions(options));
   const Model::Impl& impl = model.impl();
-  auto engine = std::make_shared<SessionEngine>(SessionEngine{.model = model,
-                                                              .pool = std::move(pool),
-                                                              .cache = nullptr,
-                                                              .llama = nullptr});
+  auto engine = std::make_shared<SessionEngine>(model);
+  engine->pool = std::move(pool);
   engine->context_tokens =
       options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
   KVANT_ASSIGN_OR_RETURN(engine->cache,
@@ -135,12 +133,12 @@ Status Session::DecodeBatch(std::span<Session* const> sessions, std::span<const 
   std::vector<StepPart> parts;
   for (size_t i = 0; i < sessions.size(); ++i) {
     Impl& impl = *sessions[i]->impl_;
-    const bool again = std::any_of(parts.begin(), parts.end(), [&](const StepPart& part) {
-      return part.sequence == impl.sequence;
-    });
-    if (impl.engine.get() != &engine || again) {
-      return Status::InvalidArgument("session " + std::to_string(i) + " of a batch " +
-                                     (again ? "stands there twice" : "has another cache"));
+    if (impl.engine.get() != &engine) {
+      return Status::InvalidArgument("session " + std::to_string(i) + " has another cache");
+    }
+    if (std::any_of(parts.begin(), parts.end(),
+                    [&](const StepPart& part) { return part.sequence == impl.sequence; })) {
+      return Status::InvalidArgument("session " + std::to_string(i) + " stands there twice");
     }
     KVANT_RETURN_IF_ERROR(impl.Check(tokens.subspan(i, 1)));
     parts.push_back({impl.sequence, tokens.subspan(i, 1)});

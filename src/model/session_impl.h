@@ -14,6 +14,8 @@ namespace kvant {
 
 // What a session and its forks share.
 struct SessionEngine {
+  explicit SessionEngine(Model model_in) : model(std::move(model_in)) {}
+
   Model model;
   std::shared_ptr<ThreadPool> pool;
   std::unique_ptr<Cache> cache;

@@ -196,7 +196,7 @@ TEST(Session, FormatsAndBytesAreThoseOfTheCache) {
   const std::vector<FormatPair> formats = session.layer_formats();
   ASSERT_EQ(formats.size(), 2u);
   EXPECT_EQ(formats[0], (FormatPair{options.kv.k, options.kv.v}));
-  EXPECT_EQ(formats[1], (FormatPair{kF16, kF16}));
+  EXPECT_EQ(formats[1], (FormatPair{kFormatF16, kFormatF16}));
   ASSERT_TRUE(session.Prefill(ToyTokens(256, 40)).ok());
   // f16: 2 sides, 2 layers, 2 heads of 16 channels, 2 bytes.
   Session half = MakeSession(WithKv("f16"));

@@ -1,0 +1,199 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kvant/eval.h"
+#include "model/toy_model_for_test.h"
+
+namespace kvant {
+namespace {
+
+const ToyModel& Toy() {
+  static const ToyModel toy;
+  return toy;
+}
+const Model& LoadedToy() {
+  static const Model model = Toy().Load("eval").value();
+  return model;
+}
+
+EvalOptions Options(const std::string& test, std::vector<int64_t> contexts) {
+  EvalOptions options;
+  options.contexts_tokens = std::move(contexts);
+  options.test = *ParseKvPreset(test);
+  options.threads = 2;
+  return options;
+}
+
+std::vector<EvalContext> Scores(std::span<const int32_t> text, const EvalOptions& options) {
+  Result<std::vector<EvalContext>> result = Evaluate(LoadedToy(), text, options);
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return std::move(result).value();
+}
+
+TEST(Evaluate, TheSecondHalfOfEveryChunkIsScoredAsAForwardPassInDoubleScoresIt) {
+  const std::vector<int32_t> text = ToyTokens(130, 40);
+  EvalOptions options = Options("f32", {60});
+  options.base = *ParseKvPreset("f32");
+  const EvalContext result = Scores(text, options).at(0);
+  double nll = 0;
+  for (const size_t offset : {0u, 60u}) {
+    const auto chunk = std::span(text).subspan(offset, 60);
+    const auto logits = ToyReference(Toy()).Logits(chunk);
+    for (size_t t = 30; t < 59; ++t) {
+      double sum = 0;
+      for (const double v : logits[t]) sum += std::exp(v);
+      nll += std::log(sum) - logits[t][static_cast<size_t>(chunk[t + 1])];
+    }
+  }
+  EXPECT_EQ(result.ctx_tokens, 60);
+  EXPECT_EQ(result.tokens, 58);
+  EXPECT_NEAR(result.mean_nll, nll / 58, 1e-5);
+  EXPECT_NEAR(result.ppl_base, std::exp(nll / 58), 1e-3);
+  EXPECT_EQ(result.mean_kl, 0);
+  EXPECT_EQ(result.max_kl, 0);
+  EXPECT_EQ(result.same_top1, 1);
+  EXPECT_EQ(result.ppl_ratio, 1);
+}
+
+TEST(Evaluate, PrefillAndDecodeAgreeToTheLastBit) {
+  EvalOptions options = Options("int4", {300});
+  options.modes = {EvalMode::kPrefill, EvalMode::kDecode};
+  options.chunk_tokens = 77;
+  const std::vector<EvalContext> results = Scores(ToyTokens(300, 40), options);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(EvalModeName(results[0].mode), "prefill");
+  EXPECT_EQ(EvalModeName(results[1].mode), "decode");
+  EXPECT_GT(results[0].mean_kl, 0);
+  EXPECT_EQ(results[0].mean_kl, results[1].mean_kl);
+  EXPECT_EQ(results[0].max_kl, results[1].max_kl);
+  EXPECT_EQ(results[0].max_kl_token, results[1].max_kl_token);
+  EXPECT_EQ(results[0].mean_nll, results[1].mean_nll);
+  EXPECT_EQ(results[0].tokens, 149);
+}
+
+TEST(Evaluate, FewerBitsAreFurtherFromTheBase) {
+  const std::vector<int32_t> text = ToyTokens(512, 40);
+  double last = 0;
+  for (const char* kv : {"int8", "int4", "int3", "int2"}) {
+    const EvalContext result = Scores(text, Options(kv, {512})).at(0);
+    EXPECT_GT(result.mean_kl, 2 * last) << kv;
+    EXPECT_LE(result.median_kl, result.p99_kl);
+    EXPECT_LE(result.p99_kl, result.max_kl);
+    EXPECT_LT(result.effective_bits, result.effective_bits_base);
+    EXPECT_EQ(result.effective_bits_base, 16);
+    last = result.mean_kl;
+  }
+}
+
+TEST(Evaluate, NoMoreThanTheWantedTokensAreScoredAndNoMoreChunksRun) {
+  EvalOptions options = Options("int4", {40, 100});
+  options.max_scored_tokens = 30;  // 19 a chunk of 40, 49 a chunk of 100
+  int64_t last_done = 0, last_total = 0;
+  const Result<std::vector<EvalContext>> results =
+      Evaluate(LoadedToy(), ToyTokens(400, 40), options,
+               {.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; },
+                .cancel = nullptr});
+  ASSERT_TRUE(results.ok());
+  EXPECT_EQ(results->at(0).tokens, 30);
+  EXPECT_EQ(results->at(1).tokens, 30);
+  EXPECT_EQ(last_total, 180);
+  EXPECT_LE(last_done, 180);
+  int64_t in_buckets = 0;
+  for (const EvalBucket& bucket : results->at(1).by_position) in_buckets += bucket.tokens;
+  EXPECT_EQ(in_buckets, 30);
+}
+
+TEST(Evaluate, WhatCannotBeEvaluatedIsRefusedByName) {
+  const std::vector<int32_t> text = ToyTokens(100, 40);
+  const auto status = [&](const EvalOptions& options, std::span<const int32_t> tokens) {
+    return Evaluate(LoadedToy(), tokens, options).status();
+  };
+  const Status longer = status(Options("int4", {101}), text);
+  EXPECT_EQ(longer.code(), StatusCode::kOutOfRange);
+  EXPECT_NE(longer.message().find("101"), std::string::npos);
+  EXPECT_EQ(status(Options("int4", {3}), text).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status(Options("int4", {}), text).code(), StatusCode::kInvalidArgument);
+  EvalOptions negative = Options("int4", {50});
+  negative.max_scored_tokens = -1;
+  EXPECT_EQ(status(negative, text).code(), StatusCode::kInvalidArgument);
+  std::vector<int32_t> bad = text;
+  bad[30] = 40;
+  EXPECT_EQ(status(Options("int4", {50}), bad).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Evaluate, ACancelIsHeededInTheMiddleOfADecode) {
+  EvalOptions options = Options("int4", {200});
+  options.modes = {EvalMode::kDecode};
+  std::atomic<bool> cancel = false;
+  int64_t seen = 0;
+  const Status status =
+      Evaluate(LoadedToy(), ToyTokens(200, 40), options,
+               {.progress = [&](int64_t done, int64_t) { cancel = (seen = done) == 50; },
+                .cancel = &cancel})
+          .status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(seen, 50);
+}
+
+TEST(CompareGreedy, EqualCachesNeverDiverge) {
+  GreedyOptions options;
+  options.test = options.base;
+  options.tokens = 20;
+  options.threads = 1;
+  const std::vector<std::vector<int32_t>> prompts = {ToyTokens(10, 40, 1), ToyTokens(90, 40, 2)};
+  const Result<GreedyAgreement> result = CompareGreedy(LoadedToy(), prompts, options);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->first_divergence, (std::vector<int64_t>{20, 20}));
+  EXPECT_EQ(result->share_equal, 1);
+  EXPECT_EQ(result->mean_equal_tokens, 20);
+}
+
+TEST(CompareGreedy, TheFirstDivergenceIsWhereTheAnswersPart) {
+  GreedyOptions options;
+  options.test = *ParseKvPreset("int2");
+  options.tokens = 40;
+  options.threads = 1;
+  const std::vector<std::vector<int32_t>> prompts = {
+      ToyTokens(300, 40, 1), ToyTokens(300, 40, 2), ToyTokens(300, 40, 3), ToyTokens(300, 40, 4)};
+  const Result<GreedyAgreement> result = CompareGreedy(LoadedToy(), prompts, options);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  int64_t equal = 0, sum = 0;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    std::vector<int32_t> answers[2];
+    for (const int side : {0, 1}) {
+      SessionOptions session;
+      session.kv = side == 0 ? options.base : options.test;
+      Session s = Session::Create(LoadedToy(), session).value();
+      ASSERT_TRUE(s.Prefill(prompts[p]).ok());
+      for (int i = 0; i < 40; ++i) {
+        const std::span<const float> logits = *s.Logits();
+        answers[side].push_back(static_cast<int32_t>(
+            std::max_element(logits.begin(), logits.end()) - logits.begin()));
+        ASSERT_TRUE(s.Decode(answers[side].back()).ok());
+      }
+    }
+    int64_t first = 0;
+    while (first < 40 && answers[0][static_cast<size_t>(first)] ==
+                             answers[1][static_cast<size_t>(first)]) {
+      ++first;
+    }
+    EXPECT_EQ(result->first_divergence[p], first) << "prompt " << p;
+    equal += first == 40;
+    sum += first;
+  }
+  EXPECT_LT(equal, 4) << "the test must see a divergence";
+  EXPECT_EQ(result->share_equal, static_cast<double>(equal) / 4);
+  EXPECT_EQ(result->mean_equal_tokens, static_cast<double>(sum) / 4);
+}
+
+TEST(CompareGreedy, NothingToCompareIsRefused) {
+  const std::vector<std::vector<int32_t>> none, empty = {{}};
+  EXPECT_EQ(CompareGreedy(LoadedToy(), none, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CompareGreedy(LoadedToy(), empty, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvant
