@@ -24,6 +24,8 @@ constexpr char kFooter[] =
     "  kvant explain -m model.gguf --context 8192 --kv int4 --batch 8\n"
     "  kvant explain --group 0.42,-0.13,0.87,0.05,-0.28,0.61,0.17,-0.02";
 
+constexpr char kDefaultPreset[] = "int4";  // f16 would explain nothing
+
 struct ExplainOptions {
   std::string shape, model, device = "a100-40gb", group;
   int64_t context_tokens = 4096, batch = 1;
@@ -73,10 +75,9 @@ Request Resolve(const ExplainOptions& options) {
     throw UsageError("explain needs --shape LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], -m MODEL or --group VALUES");
   }
   Request request;
-  KvSpec spec = options.kv.Spec();
-  if (options.kv.preset.empty() && options.kv.k.empty() && options.kv.v.empty()) {
-    spec = UnwrapArgument(ParseKvPreset("int4"));
-  }
+  KvFlags kv = options.kv;
+  if (kv.preset.empty() && kv.k.empty() && kv.v.empty()) kv.preset = kDefaultPreset;
+  const KvSpec spec = kv.Spec();
   if (!options.group.empty()) {
     request.values = ParseValues(options.group);
     const int bits = spec.k.is_float() ? (spec.v.is_float() ? 4 : spec.v.bits) : spec.k.bits;
@@ -132,6 +133,7 @@ void AddCacheJson(const KvExplanation& e, Json* json) {
                        {"window_bytes", e.ledger.window_bytes},
                        {"sink_bytes", e.ledger.sink_bytes},
                        {"effective_bits", Number(e.ledger.effective_bits)},
+                       {"read_bytes", e.ledger.read_bytes},
                        {"stream_ms", e.ledger_stream_ms}};
   (*json)["bound"] = e.bound;
   (*json)["flops"] = Number(e.flops);
@@ -201,6 +203,8 @@ void AddExplain(CLI::App& root, Action* action) {
   options->kv.AddPolicy(*command);
   std::string devices;
   for (const std::string& name : DeviceNames()) devices += name + " ";
+  command->get_option("--kv")->description("Store K and V as PRESET [int4]: f16, int8, int4, int3, int2, int4:g128, "
+                                           "or any one format");
   command->add_option("--device", options->device,
                       "What reads the cache [a100-40gb]: " + devices + "or cpu, this machine, measured")
       ->type_name("NAME");

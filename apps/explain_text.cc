@@ -57,22 +57,22 @@ std::string TokenText(const KvExplanation& e) {
 std::string ContextText(const KvExplanation& e) {
   std::string text = fmt::format("What {} cost{}\n", Plural(e.context_tokens * e.batch, "token"),
                                  e.context_tokens * e.batch == 1 ? "s" : "");
-  const double rate = e.device.read_bytes_per_s;
   Table table({"", "bytes", "size", "bits/value", "one pass"});
-  const auto add = [&](const char* name, int64_t bytes, std::string bits) {
-    table.Add({name, Grouped(bytes), HumanBytes(static_cast<double>(bytes)), std::move(bits),
-               HumanTime(1e3 * static_cast<double>(bytes) / rate)});
-  };
   const auto bits = [](double value) { return fmt::format("{:.2f}", value); };
-  add("f16", e.f16.bytes, bits(e.f16.effective_bits));
-  add("kv, pages alone", e.kv.bytes, bits(e.kv.effective_bits));
-  add("+ window", e.window.added_bytes, "");
-  add("+ sinks", e.sinks.added_bytes, "");
-  add("kv, all held", e.ledger.kv_bytes, bits(e.ledger.effective_bits));
+  const auto add = [&](const char* name, int64_t bytes, std::string bits_cell, std::string pass_cell) {
+    table.Add({name, Grouped(bytes), HumanBytes(static_cast<double>(bytes)), std::move(bits_cell),
+               std::move(pass_cell)});
+  };
+  add("f16", e.f16.bytes, bits(e.f16.effective_bits), HumanTime(e.f16.stream_ms));
+  add("kv, pages alone", e.kv.bytes, bits(e.kv.effective_bits), HumanTime(e.kv.stream_ms));
+  add("+ window", e.window.added_bytes, "", "");
+  add("+ sinks", e.sinks.added_bytes, "", "");
+  add("kv, all held", e.ledger.kv_bytes, bits(e.ledger.effective_bits), HumanTime(e.ledger_stream_ms));
   text += table.Text();
   if (e.window.bytes + e.sinks.bytes > 0) {
-    text += fmt::format("  The newest {} stand in f16 until their page ({} tokens) has left the window,\n"
-                        "  the first {} for good. The window's line is what that takes beyond stored pages.\n",
+    text += fmt::format("  The newest {} of a sequence are read as written, until their page of {} has left the\n"
+                        "  window; the first {} are so for good. The window's line is what this takes beyond stored\n"
+                        "  pages, with one page more, to cut back to.\n",
                         Plural(e.window.tokens, "token"), e.page_tokens, e.sinks.tokens);
   }
   return text;

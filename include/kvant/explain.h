@@ -32,15 +32,16 @@ struct HeldBytes {
   int64_t code_bytes = 0;
   int64_t metadata_bytes = 0;
   int64_t padding_bytes = 0;
-  int64_t window_bytes = 0;  // pages of the window and the open page, as written
+  int64_t window_bytes = 0;  // pages held as written: the open one, the window and one to cut back to
   int64_t sink_bytes = 0;
   int64_t kv_bytes = 0;  // the sum
   double effective_bits = 0;
+  int64_t read_bytes = 0;  // that one decode step reads
 };
 
 // What one part that is kept as written adds to the stored pages.
 struct KeptTokens {
-  int64_t tokens = 0;  // of one sequence
+  int64_t tokens = 0;  // of one sequence, read as written
   int64_t bytes = 0;
   int64_t added_bytes = 0;  // `bytes` less what stored pages would take for the same tokens
 };
@@ -60,7 +61,7 @@ struct KvExplanation {
   HeldBytes ledger;  // of `kv` with its window and sinks
   KeptTokens window;
   KeptTokens sinks;
-  double ledger_stream_ms = 0;  // reading ledger.kv_bytes once
+  double ledger_stream_ms = 0;  // reading ledger.read_bytes once
 
   double flops = 0;          // products and sums of one decode step's attention, all sequences
   double flops_per_byte = 0; // of kv.bytes

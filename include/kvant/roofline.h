@@ -35,12 +35,12 @@ struct ReadBandwidth {
   double best_bytes_per_s = 0;    // of all passes
   double median_bytes_per_s = 0;
   int threads = 0;
-  int64_t buffer_bytes = 0;  // 256 MiB to 512 MiB, 4 times the last-level caches in between
+  int64_t buffer_bytes = 0;  // 4 times all last-level caches, but 128 MiB to 1 GiB
   int passes = 0;
 };
 
 // Sums a buffer that no cache holds, every 64-byte line once a pass, each thread its own part.
-// Takes well under a second. kInvalidArgument for threads outside [1, 256]; kOutOfMemory.
+// Takes a fraction of a second. kInvalidArgument for threads outside [1, 256]; kOutOfMemory.
 Result<ReadBandwidth> MeasureReadBandwidth(int threads);
 
 // This machine as a device: measured read bandwidth, installed memory, arithmetic unknown.

@@ -4,6 +4,7 @@
 // Accumulators live in registers only if everything around them is inlined; g++ 12 gives up on the
 // larger tiles by itself (int3 ran at half speed).
 #define KVANT_INLINE inline __attribute__((always_inline))
+#define KVANT_INLINE_LAMBDA __attribute__((always_inline))
 
 // Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
 template <typename Fn>
@@ -126,7 +127,8 @@ struct DotTile {
     Quad<kParity, 2>(step);
     Quad<kParity, 3>(step);
   }
-  KVANT_INLINE void Run(int first_step, int end_step, int32_t* sums) {
+  template <typename Finish>
+  KVANT_INLINE void Run(int first_step, int end_step, const Finish& finish) {
     for (int r = 0; r < NR; ++r) {
       for (int b = 0; b < NB; ++b) acc[r][b] = ZeroI();
     }
@@ -142,19 +144,23 @@ struct DotTile {
       for (int step = first_step; step < end_step; ++step) Step<0>(step);
     }
     for (int r = 0; r < NR; ++r) {
-      for (int b = 0; b < NB; ++b) StoreI(sums + r * kPageTokens + b * kLaneBlock, acc[r][b]);
+      for (int b = 0; b < NB; ++b) finish(r, b, ToFloat(acc[r][b]));
     }
   }
 };
 
-// sums[row][16 * (block - first_block) + lane] = sum over steps of codes * x[row], x: [rows][x_stride].
-template <int kLow, int kHigh, bool kTable>
+// Dots of lane blocks [first_block, first_block + num_blocks) with the vectors x: [rows][x_stride].
+// finish(row, lane, sums) gets the 16 sums over steps of codes * x[row]; lane counts from first_block.
+// They come straight from the registers: a round trip through memory cost 5 % of an int4 page.
+template <int kLow, int kHigh, bool kTable, typename Finish>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
-                      int end_step, int rows, const int8_t* x, int x_stride, SegmentScratch& s) {
+                      int end_step, int rows, const int8_t* x, int x_stride, const Finish& finish) {
   ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
     DotTile<kLow, kHigh, kTable, nb(), nr()> tile{planes, first_block + block, x + row * x_stride,
                                                   x_stride, {}};
-    tile.Run(first_step, end_step, &s.sums[row][block * kLaneBlock]);
+    tile.Run(first_step, end_step, [&](int r, int b, F sums) KVANT_INLINE_LAMBDA {
+      finish(row + r, (block + b) * kLaneBlock, sums);
+    });
   });
 }
 
@@ -178,49 +184,126 @@ inline float CentreOf(const Format& f) {
   return 0.5f * static_cast<float>((1 << f.bits) - 1);
 }
 
-// Reads `count` (a multiple of 16) groups: scale[] and centred[] = value of the middle code, such
-// that value = scale * (code - centre) + centred.
-inline void ReadMetadata(const SideLayout& side, const std::byte* scales, int count,
-                         SegmentScratch& s) {
-  const std::byte* offsets = scales + side.offsets_from_scales;
-  const Format& f = side.format;
-  const float centre = CentreOf(f);
-  const float half = f.levels == Levels::kCodebook ? 0.0f
-                                                   : centre - static_cast<float>(1 << (f.bits - 1));
-  for (int i = 0; i < count; i += kLaneBlock) {
-    const F scale = LoadF16(scales + 2 * i);
-    F centred;
-    switch (f.offset) {
-      case Offset::kMin: centred = Fma(scale, Set(centre), LoadF16(offsets + 2 * i)); break;
-      case Offset::kIntegerZero:
-        centred = Mul(scale, Sub(Set(centre), ToFloat(LoadI16(offsets + 2 * i))));
-        break;
-      case Offset::kRealZero:
-        centred = Mul(scale, Sub(Set(centre), LoadF16(offsets + 2 * i)));
-        break;
-      default: centred = Mul(scale, Set(half)); break;
-    }
-    Store(s.scale + i, scale);
-    Store(s.centred + i, centred);
-  }
-}
+// How the stored offsets of a side turn into the value of its middle code.
+struct MetadataReader {
+  Offset offset;
+  F centre;       // the middle code
+  F half;         // symmetric conventions: what lies between the middle code and the zero
+  int to_offsets; // bytes from a scale to its offset
 
-// Rounds folded[0..count) to 8 bits. Returns the step and the sum of the rounded values, which is what
-// centres the codes exactly.
+  explicit MetadataReader(const SideLayout& side)
+      : offset(side.format.offset), centre(Set(CentreOf(side.format))),
+        half(Set(side.format.levels == Levels::kCodebook
+                     ? 0.0f
+                     : CentreOf(side.format) - static_cast<float>(1 << (side.format.bits - 1)))),
+        to_offsets(side.offsets_from_scales) {}
+
+  // 16 groups: value = scale * (code - centre) + centred.
+  KVANT_INLINE void Read(const std::byte* scales, F& scale, F& centred) const {
+    scale = LoadF16(scales);
+    const std::byte* offsets = scales + to_offsets;
+    switch (offset) {
+      case Offset::kMin: centred = Fma(scale, centre, LoadF16(offsets)); break;
+      case Offset::kIntegerZero:
+        centred = Mul(scale, Sub(centre, ToFloat(LoadI16(offsets))));
+        break;
+      case Offset::kRealZero: centred = Mul(scale, Sub(centre, LoadF16(offsets))); break;
+      default: centred = Mul(scale, half); break;
+    }
+  }
+  // The same for `count` groups, into the scratch.
+  void ReadAll(const std::byte* scales, int count, SegmentScratch& s) const {
+    for (int i = 0; i < count; i += kLaneBlock) {
+      F scale, centred;
+      Read(scales + 2 * i, scale, centred);
+      Store(s.scale + i, scale);
+      Store(s.centred + i, centred);
+    }
+  }
+};
+
+// Rounds 16 * NV values to 8 bits with one step. `sum` is of the rounded values: it is what centres
+// the codes exactly.
 struct RoundedSum {
   float step;
   float sum;
 };
-KVANT_INLINE RoundedSum RoundFolded(const SegmentScratch& s, int count, F amax_lanes, int8_t* to) {
+template <int NV>
+KVANT_INLINE RoundedSum RoundVectors(const F (&values)[NV], F amax_lanes, int8_t* to) {
   const float amax = ReduceMax(amax_lanes);
-  const float inverse = amax > 1e-35f ? 127.0f / amax : 0.0f;  // below: the quotient overflows
+  const F inverse = Set(amax > 1e-35f ? 127.0f / amax : 0.0f);  // below: the quotient overflows
+  I total = ZeroI();
+  for (int i = 0; i < NV; ++i) {
+    const I r = Round(Mul(values[i], inverse));
+    StoreI8(to + i * kLaneBlock, r);
+    total = AddI(total, r);
+  }
+  return {amax * (1.0f / 127.0f), static_cast<float>(ReduceAddI(total))};
+}
+// The same for any count, from folded[].
+inline RoundedSum RoundFolded(const SegmentScratch& s, int count, F amax_lanes, int8_t* to) {
+  const float amax = ReduceMax(amax_lanes);
+  const F inverse = Set(amax > 1e-35f ? 127.0f / amax : 0.0f);
   I total = ZeroI();
   for (int i = 0; i < count; i += kLaneBlock) {
-    const I r = Round(Mul(Load(s.folded + i), Set(inverse)));
+    const I r = Round(Mul(Load(s.folded + i), inverse));
     StoreI8(to + i, r);
     total = AddI(total, r);
   }
   return {amax * (1.0f / 127.0f), static_cast<float>(ReduceAddI(total))};
+}
+
+// Folds scales into the vectors of all rows: x[r] * scale, rounded to 8 bits, and the part of the
+// result that no code carries. NV vectors stay in registers; NV = 0 serves any length from memory.
+//   x(r)  the vector of row r, [count]      to: [rows][count]      meaning: [rows]
+template <int NV, typename Vector>
+inline void FoldRows(const MetadataReader& reader, float centre, const std::byte* scales, int count,
+                     int rows, const Vector& x, SegmentScratch& s, int8_t* to, Rounded* meaning) {
+  const auto constant_of = [&](F lanes, const RoundedSum& r) {
+    return ReduceAdd(lanes) - r.step * (centre * r.sum);
+  };
+  if constexpr (NV == 0) {
+    reader.ReadAll(scales, count, s);
+    for (int r = 0; r < rows; ++r, to += count) {
+      F amax = Zero(), constant = Zero();
+      for (int i = 0; i < count; i += kLaneBlock) {
+        const F value = Load(x(r) + i), folded = Mul(value, Load(s.scale + i));
+        Store(s.folded + i, folded);
+        amax = Max(amax, Abs(folded));
+        constant = Fma(value, Load(s.centred + i), constant);
+      }
+      const RoundedSum rounded = RoundFolded(s, count, amax, to);
+      meaning[r] = {rounded.step, constant_of(constant, rounded), 0.0f};
+    }
+  } else {
+    F scale[NV], centred[NV];
+    for (int i = 0; i < NV; ++i) reader.Read(scales + 2 * kLaneBlock * i, scale[i], centred[i]);
+    for (int r = 0; r < rows; ++r, to += NV * kLaneBlock) {
+      F folded[NV], amax = Zero(), constant = Zero();
+      for (int i = 0; i < NV; ++i) {
+        const F value = Load(x(r) + i * kLaneBlock);
+        folded[i] = Mul(value, scale[i]);
+        amax = Max(amax, Abs(folded[i]));
+        constant = Fma(value, centred[i], constant);
+      }
+      const RoundedSum rounded = RoundVectors(folded, amax, to);
+      meaning[r] = {rounded.step, constant_of(constant, rounded), 0.0f};
+    }
+  }
+}
+
+// Calls fn(NV): the vectors of `count` values where they fit into registers, 0 otherwise.
+template <typename Fn>
+inline void WithVectors(int count, const Fn& fn) {
+  using std::integral_constant;
+  switch (count / kLaneBlock) {
+    case 4: return fn(integral_constant<int, 4>{});
+    case 5: return fn(integral_constant<int, 5>{});
+    case 6: return fn(integral_constant<int, 6>{});
+    case 7: return fn(integral_constant<int, 7>{});
+    case 8: return fn(integral_constant<int, 8>{});
+    default: return fn(integral_constant<int, 0>{});
+  }
 }
 
 // Asks for the bytes of a side ahead of their use: every line, straight into L1.
@@ -259,31 +342,24 @@ inline int TokensOfGroup(const SideLayout& side) {
 // follow; one after the other each would wait for its own chain of reductions.
 inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
+  const MetadataReader reader(side);
   const float centre = CentreOf(side.format);
   const int group = TokensOfGroup(side);
-  int8_t* to = s.rounded;
-  Rounded* meaning = s.meaning;
-  for (int i = 0; i < segment.num_blocks; ++i) {
-    const BlockRef& ref = segment.blocks[i];
-    for (int token = 0; token < kPageTokens; token += group) {
-      const int group_index = (ref.block * kPageTokens + token) / side.group;
-      ReadMetadata(side, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
-                   side.padded_dim, s);
-      for (int r = 0; r < rows.rows; ++r) {
-        F amax = Zero(), constant = Zero();
-        for (int c = 0; c < side.padded_dim; c += kLaneBlock) {
-          const F q = Load(rows.q[r] + c);
-          const F folded = Mul(q, Load(s.scale + c));
-          Store(s.folded + c, folded);
-          amax = Max(amax, Abs(folded));
-          constant = Fma(q, Load(s.centred + c), constant);
-        }
-        const RoundedSum x = RoundFolded(s, side.padded_dim, amax, to);
-        *meaning++ = {x.step, ReduceAdd(constant) - x.step * (centre * x.sum), 0.0f};
-        to += side.padded_dim;
+  WithVectors(side.padded_dim, [&](auto vectors) {
+    int8_t* to = s.rounded;
+    Rounded* meaning = s.meaning;
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      const BlockRef& ref = segment.blocks[i];
+      for (int token = 0; token < kPageTokens; token += group) {
+        const int group_index = (ref.block * kPageTokens + token) / side.group;
+        FoldRows<decltype(vectors)::value>(
+            reader, centre, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
+            side.padded_dim, rows.rows, [&](int r) { return rows.q[r]; }, s, to, meaning);
+        to += rows.rows * side.padded_dim;
+        meaning += rows.rows;
       }
     }
-  }
+  });
 }
 
 template <int kLow, int kHigh, bool kTable>
@@ -299,15 +375,14 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
     PrefetchV(segment, i);
     const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
     for (int token = 0; token < kPageTokens; token += group) {
-      DotPlanes<kLow, kHigh, kTable>(planes, token / kLaneBlock, group / kLaneBlock, 0,
-                                     side.padded_dim / kStep, rows.rows, x, side.padded_dim, s);
-      for (int r = 0; r < rows.rows; ++r, ++meaning, x += side.padded_dim) {
-        float* scores = s.scores[r] + i * kPageTokens + token;
-        const F step = Set(meaning->step), constant = Set(meaning->constant);
-        for (int t = 0; t < group; t += kLaneBlock) {
-          Store(scores + t, Fma(ToFloat(LoadI(s.sums[r] + t)), step, constant));
-        }
-      }
+      DotPlanes<kLow, kHigh, kTable>(
+          planes, token / kLaneBlock, group / kLaneBlock, 0, side.padded_dim / kStep, rows.rows, x,
+          side.padded_dim, [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
+            Store(s.scores[r] + i * kPageTokens + token + lane,
+                  Fma(dot, Set(meaning[r].step), Set(meaning[r].constant)));
+          });
+      meaning += rows.rows;
+      x += rows.rows * side.padded_dim;
     }
   }
 }
@@ -317,6 +392,7 @@ template <int kLow, int kHigh, bool kTable>
 inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
                               SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
+  const MetadataReader reader(side);
   const float centre = CentreOf(side.format);
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group;
@@ -336,24 +412,19 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
       if (g == 0) PrefetchV(segment, i);
-      ReadMetadata(side,
-                   ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
-                       static_cast<int64_t>(g) * kPageTokens * 2,
-                   kPageTokens, s);
+      reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+                         static_cast<int64_t>(g) * kPageTokens * 2,
+                     kPageTokens, s);
       const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
-      DotPlanes<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
-                                     s.rounded, side.padded_dim, s);
-      for (int r = 0; r < rows.rows; ++r) {
-        float* scores = s.scores[r] + i * kPageTokens;
-        const F step = Set(s.meaning[r].step), centre_sum = Set(s.meaning[r].constant);
-        const F q_sum = Set(s.meaning[r].mass);
-        for (int t = 0; t < kPageTokens; t += kLaneBlock) {
-          const F before = g == 0 ? Zero() : Load(scores + t);
-          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + t)), centre_sum), step);
-          const F constant = Fma(Load(s.centred + t), q_sum, before);
-          Store(scores + t, Fma(Load(s.scale + t), dot, constant));
-        }
-      }
+      DotPlanes<kLow, kHigh, kTable>(
+          planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows, s.rounded, side.padded_dim,
+          [&](int r, int t, F sums) KVANT_INLINE_LAMBDA {
+            float* scores = s.scores[r] + i * kPageTokens + t;
+            const Rounded& q = s.meaning[r];  // constant: the centre's share of the dot
+            const F before = g == 0 ? Zero() : Load(scores);
+            const F dot = Mul(Sub(sums, Set(q.constant)), Set(q.step));
+            Store(scores, Fma(Load(s.scale + t), dot, Fma(Load(s.centred + t), Set(q.mass), before)));
+          });
     }
   }
 }
@@ -467,28 +538,17 @@ inline void ForChunks(int first, int end, const Fn& fn) {
 inline void FoldTokenProbabilities(const Segment& segment, int g, const SegmentRows& rows,
                                    SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
+  const MetadataReader reader(side);
   const float centre = CentreOf(side.format);
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
-    ReadMetadata(side,
-                 ref.page + segment.layout->v_offset_bytes +
-                     static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
-                     static_cast<int64_t>(g) * kPageTokens * 2,
-                 kPageTokens, s);
-    for (int r = 0; r < rows.rows; ++r) {
-      const float* p = s.scores[r] + i * kPageTokens;
-      F amax = Zero(), total = Zero();
-      for (int t = 0; t < kPageTokens; t += kLaneBlock) {
-        const F prob = Load(p + t);
-        const F folded = Mul(prob, Load(s.scale + t));
-        Store(s.folded + t, folded);
-        amax = Max(amax, Abs(folded));
-        total = Fma(prob, Load(s.centred + t), total);
-      }
-      const int slot = i * rows.rows + r;
-      const RoundedSum x = RoundFolded(s, kPageTokens, amax, s.rounded + slot * kPageTokens);
-      s.meaning[slot] = {x.step, ReduceAdd(total) - x.step * (centre * x.sum), 0.0f};
-    }
+    FoldRows<kPageTokens / kLaneBlock>(
+        reader, centre,
+        ref.page + segment.layout->v_offset_bytes +
+            static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+            static_cast<int64_t>(g) * kPageTokens * 2,
+        kPageTokens, rows.rows, [&](int r) { return s.scores[r] + i * kPageTokens; }, s,
+        s.rounded + i * rows.rows * kPageTokens, s.meaning + i * rows.rows);
   }
 }
 
@@ -507,15 +567,15 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
       ForChunks(first, end, [&](int chunk, int inside, int count) {
         const ChunkPlanes planes = PlanesOfChunk(side, ref.page + segment.layout->v_offset_bytes,
                                                  ref.block, chunk, table);
-        DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
-                                       s.rounded + i * rows.rows * kPageTokens, kPageTokens, s);
-        for (int r = 0; r < rows.rows; ++r) {
-          const F step = Set(s.meaning[i * rows.rows + r].step);
-          float* weighted = rows.out[r].weighted + (chunk * kChunkBlocks + inside) * kLaneBlock;
-          for (int c = 0; c < count * kLaneBlock; c += kLaneBlock) {
-            Store(weighted + c, Fma(ToFloat(LoadI(s.sums[r] + c)), step, Load(weighted + c)));
-          }
-        }
+        const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
+        const Rounded* meaning = s.meaning + i * rows.rows;
+        DotPlanes<kLow, kHigh, kTable>(
+            planes, inside, count, 0, kPageTokens / kStep, rows.rows,
+            s.rounded + i * rows.rows * kPageTokens, kPageTokens,
+            [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
+              float* weighted = rows.out[r].weighted + first_lane + lane;
+              Store(weighted, Fma(dot, Set(meaning[r].step), Load(weighted)));
+            });
       });
     }
     for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
@@ -550,23 +610,21 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
       s.meaning[r] = {x.step, centre * x.sum, ReduceAdd(total)};
     }
     const int group_index = (ref.block * kPageTokens + token) / side.group;
-    ReadMetadata(side, base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
-                 side.padded_dim, s);
+    MetadataReader(side).ReadAll(base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
+                                 side.padded_dim, s);
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
       const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
-      DotPlanes<kLow, kHigh, kTable>(planes, inside, count, token / kStep,
-                                     (token + group) / kStep, rows.rows, s.rounded, kPageTokens, s);
-      const int lane = chunk * kChunkBlocks * kLaneBlock;
-      for (int r = 0; r < rows.rows; ++r) {
-        const F step = Set(s.meaning[r].step), centre_sum = Set(s.meaning[r].constant);
-        const F mass = Set(s.meaning[r].mass);
-        for (int i = 0; i < count * kLaneBlock; i += kLaneBlock) {
-          float* weighted = rows.out[r].weighted + lane + i;
-          const F dot = Mul(Sub(ToFloat(LoadI(s.sums[r] + i)), centre_sum), step);
-          const F before = Fma(Load(s.centred + lane + i), mass, Load(weighted));
-          Store(weighted, Fma(Load(s.scale + lane + i), dot, before));
-        }
-      }
+      const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
+      DotPlanes<kLow, kHigh, kTable>(
+          planes, inside, count, token / kStep, (token + group) / kStep, rows.rows, s.rounded,
+          kPageTokens, [&](int r, int lane, F sums) KVANT_INLINE_LAMBDA {
+            const int c = first_lane + lane;
+            float* weighted = rows.out[r].weighted + c;
+            const Rounded& p = s.meaning[r];  // constant: the centre's share of the dot
+            const F dot = Mul(Sub(sums, Set(p.constant)), Set(p.step));
+            const F before = Fma(Load(s.centred + c), Set(p.mass), Load(weighted));
+            Store(weighted, Fma(Load(s.scale + c), dot, before));
+          });
     });
   }
 }

@@ -54,7 +54,6 @@ struct alignas(64) SegmentScratch {
   float folded[kMaxPaddedDim];             // one row's vector times scales, before rounding
   float scale[kMaxPaddedDim];              // of one row of groups, as f32
   float centred[kMaxPaddedDim];            // value of the middle code of each group
-  int32_t sums[kMaxRows][kPageTokens];     // integer dots of one chunk of lanes
   Rounded meaning[kMaxSlots * kMaxRows];   // [slot][row]
   int8_t rounded[kMaxSlots * kMaxRows * kMaxPaddedDim];  // [slot][row][length of the vector]
 };

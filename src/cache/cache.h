@@ -17,8 +17,8 @@
 //   for every layer: Append(...)         writes K and V of positions n .. n+m-1
 //                    Seal(...)           encodes the pages that queries of the last page and later
 //                                        ones read as stored; the open copies stay for now
-//                    View(...)           per KV head and query page of the step, any number of
-//                    times Release(...)        gives back the open copies of sealed pages
+//                    View(...)           per KV head and query page of the step, as often as liked
+//                    Release(...)        gives back the open copies of sealed pages
 //   Commit(seq, m)                       the length becomes n + m
 // Rollback(seq) undoes an abandoned step: length n, every token and stored page as before it.
 // Reserve sets aside all pages that a step needs when a layer is released before the next one is

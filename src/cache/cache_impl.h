@@ -1,5 +1,5 @@
-// What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences,
-// fork, truncate), cache_step.cc (one step) and cache_view.cc (views, ledger).
+// What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
+// cache_fork.cc (fork, truncate), cache_step.cc (one step) and cache_view.cc (views, ledger).
 #pragma once
 
 #include <algorithm>
@@ -66,16 +66,30 @@ struct Cache::Impl {
   }
   PagePool& Pool(int index) const { return *pools[static_cast<size_t>(index)].pool; }
 
+  // visit(const LayerStore&, HeadPages&) for every head, layer by layer.
+  template <typename Visit>
+  void ForEachHead(Sequence& seq, const Visit& visit) const {
+    HeadPages* head = seq.heads.data();
+    for (const LayerStore& layer : layers) {
+      for (int h = 0; h < geometry.kv_heads; ++h) visit(layer, *head++);
+    }
+  }
+
   int PoolFor(const PageLayout& layout, PageUse use);
   void AddLayer(const FormatPair& formats);
   std::unique_ptr<Sequence> MakeSequence() const;
   SequenceId Adopt(std::unique_ptr<Sequence> seq);
 
-  // Gives back pages [begin, end) of a table. credit may be null.
+  // Gives back pages [begin, end) of a table (none where begin >= end). credit may be null.
   void Drop(int pool, std::byte** pages, int begin, int end,
             PagePool::Reservation* credit = nullptr) const;
   void DropHead(const LayerStore& layer, HeadPages& head) const;
   void TrimPools() const;
+
+  // cache_fork.cc
+  Status MakeWritable(Sequence& seq, int64_t length) const;
+  void ShareHead(const LayerStore& layer, const HeadPages& from, HeadPages& to) const;
+  Status CheckTruncate(SequenceId id, int64_t length, int64_t earliest) const;
 
   // cache_step.cc
   Status ReservePages(Sequence& seq, int64_t new_tokens) const;

@@ -217,34 +217,32 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
   assert(seq != nullptr && seq->step_tokens == new_tokens);
   (void)new_tokens;
   for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
-    const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
-    for (int h = 0; h < impl_->geometry.kv_heads && store.coded; ++h) {
-      Release(id, layer, h);
-      impl_->CloseHead(*seq, store, impl_->HeadOf(*seq, layer, h));
-    }
+    for (int h = 0; h < impl_->geometry.kv_heads; ++h) Release(id, layer, h);
   }
+  impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
+    if (layer.coded) impl_->CloseHead(*seq, layer, head);
+  });
   impl_->CancelReservations(*seq);
-  const bool crossed =
-      impl_->PagesOf(seq->length) != impl_->PagesOf(seq->length + seq->step_tokens);
-  seq->length += seq->step_tokens;
+  const int64_t after = seq->length + seq->step_tokens;
+  const bool crossed = impl_->PagesOf(seq->length) != impl_->PagesOf(after);
+  seq->length = after;
   seq->step_tokens = 0;
   if (crossed) impl_->Compact(*seq);
 }
 
-// A step leaves as many holes as the pages that waited for Commit; filling them from the slabs
-// that hold least keeps what the pools hold near what is in use.
+// A step leaves as many holes as the pages that waited for Commit; filling them from other slabs
+// keeps what the pools hold near what is in use.
 void Cache::Impl::Compact(Sequence& seq) const {
-  for (size_t pool = 0; pool < pools.size(); ++pool) {
-    if (pools[pool].use != PageUse::kOpen || !pools[pool].pool->BeginCompaction()) continue;
-    for (size_t i = 0; i < seq.heads.size(); ++i) {
-      const LayerStore& layer = layers[i / static_cast<size_t>(geometry.kv_heads)];
-      if (layer.open_pool != static_cast<int>(pool)) continue;
-      HeadPages& head = seq.heads[i];
+  for (size_t i = 0; i < pools.size(); ++i) {
+    PagePool& pool = *pools[i].pool;
+    if (pools[i].use != PageUse::kOpen || !pool.BeginCompaction()) continue;
+    ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {
+      if (layer.open_pool != static_cast<int>(i)) return;
       for (int p = head.first_open; p < head.open_end; ++p) {
-        head.open[p] = pools[pool].pool->Relocate(head.open[p]);
+        head.open[p] = pool.Relocate(head.open[p]);
       }
-    }
-    pools[pool].pool->EndCompaction();
+    });
+    pool.EndCompaction();
   }
 }
 
@@ -252,9 +250,7 @@ void Cache::Rollback(SequenceId id) {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr || seq->step_tokens == 0) return;
   const int pages = impl_->PagesOf(seq->length), sealed = impl_->SealedPages(seq->length);
-  for (size_t i = 0; i < seq->heads.size(); ++i) {
-    const LayerStore& layer = impl_->layers[i / static_cast<size_t>(impl_->geometry.kv_heads)];
-    HeadPages& head = seq->heads[i];
+  impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     impl_->Drop(layer.open_pool, head.open, std::max(pages, head.dropped), head.open_end);
     head.open_end = std::min(head.open_end, pages);
     head.dropped = 0;
@@ -267,7 +263,7 @@ void Cache::Rollback(SequenceId id) {
       head.sink = nullptr;
     }
     head.written_tokens = seq->length;
-  }
+  });
   seq->step_tokens = 0;
   impl_->CancelReservations(*seq);
   impl_->TrimPools();

@@ -19,14 +19,21 @@ bool IsFloat(const FormatPair& pair) { return pair.k.is_float() && pair.v.is_flo
 // Where one sequence's tokens lie, in pages of page_tokens: the one precision rule of the cache,
 // seen from a query in the last page.
 struct Pages {
-  int64_t stored = 0;  // leading pages in stored form
-  int64_t open = 0;    // the window and the page that is being written
+  int64_t stored = 0;  // leading pages, read in stored form
+  int64_t open = 0;    // the others, read as written: the window and the page being filled
+  // Open copies that are held: one page more than is read, so that a cut of a page is exact.
+  int64_t held_open() const { return open + (stored > 0 ? 1 : 0); }
 };
 Pages SplitPages(int64_t tokens, int page_tokens, int window_tokens) {
   const int64_t last_page = (tokens - 1) / page_tokens;
   const int64_t window_pages = DivideUp(window_tokens, page_tokens);
   const int64_t stored = std::max<int64_t>(0, last_page - window_pages);
   return {stored, last_page + 1 - stored};
+}
+
+// Bytes of `tokens` tokens in float pages; their padding is not read.
+int64_t FloatBytes(const KvGeometry& g, const FormatPair& pair, int64_t tokens) {
+  return tokens * g.kv_heads * g.head_dim * (pair.k.bits + pair.v.bits) / 8;
 }
 
 PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens, int64_t batch,
@@ -53,35 +60,40 @@ PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens,
   return cost;
 }
 
-void AddLayer(const KvGeometry& g, const KvSpec& spec, int layer, int64_t tokens,
-              HeldBytes* ledger) {
-  const FormatPair pair = LayerFormats(spec, layer);
-  const int page_tokens = PageTokensFor(spec.k, spec.v);
-  // Float layers have neither window nor sinks of their own: their pages simply stay.
-  const bool is_float = IsFloat(pair);
-  const Pages pages = is_float ? Pages{(tokens - 1) / page_tokens + 1, 0}
-                               : SplitPages(tokens, page_tokens, spec.window_tokens);
+// All pages of float layers stay as they are: no window, no sinks.
+void AddFloatLayer(const KvGeometry& g, const FormatPair& pair, int page_tokens, int64_t tokens,
+                   HeldBytes* held) {
+  const int64_t pages = (tokens - 1) / page_tokens + 1;
+  const int64_t bytes =
+      pages * g.kv_heads * MakePageLayout(pair.k, pair.v, g.head_dim, page_tokens).page_bytes;
+  const int64_t values = FloatBytes(g, pair, tokens);
+  held->code_bytes += values;
+  held->padding_bytes += bytes - values;  // the unwritten end of the last page too
+  held->read_bytes += values;
+}
+
+void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const FormatPair& pair, int page_tokens,
+                   int64_t tokens, HeldBytes* held) {
+  const Pages pages = SplitPages(tokens, page_tokens, spec.window_tokens);
   const PageLayout stored = MakePageLayout(pair.k, pair.v, g.head_dim, page_tokens);
-  const int64_t held = pages.stored * g.kv_heads;
-  ledger->code_bytes += held * (stored.k.code_bytes() + stored.v.code_bytes());
-  ledger->metadata_bytes +=
-      held * (stored.k.used_metadata_bytes() + stored.v.used_metadata_bytes());
-  ledger->padding_bytes += held * (stored.k.padding_bytes() + stored.v.padding_bytes());
-  if (is_float) {
-    // The unwritten end of the last page holds no values.
-    const int64_t absent_tokens = pages.stored * page_tokens - tokens;
-    const int64_t absent = absent_tokens * g.kv_heads * g.head_dim * (pair.k.bits + pair.v.bits) / 8;
-    ledger->code_bytes -= absent;
-    ledger->padding_bytes += absent;
-    return;
-  }
+  const int64_t heads_pages = pages.stored * g.kv_heads;
+  held->code_bytes += heads_pages * (stored.k.code_bytes() + stored.v.code_bytes());
+  held->metadata_bytes +=
+      heads_pages * (stored.k.used_metadata_bytes() + stored.v.used_metadata_bytes());
+  held->padding_bytes += heads_pages * (stored.k.padding_bytes() + stored.v.padding_bytes());
   const FormatPair open = OpenFormats(pair);
-  ledger->window_bytes += pages.open * g.kv_heads *
-                          MakePageLayout(open.k, open.v, g.head_dim, page_tokens).page_bytes;
-  if (spec.sinks_tokens == 0) return;
-  const int sink_tokens = DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock;
-  ledger->sink_bytes +=
-      int64_t{g.kv_heads} * MakePageLayout(open.k, open.v, g.head_dim, sink_tokens).page_bytes;
+  held->window_bytes += pages.held_open() * g.kv_heads *
+                        MakePageLayout(open.k, open.v, g.head_dim, page_tokens).page_bytes;
+  if (spec.sinks_tokens > 0) {
+    const int sink_tokens = DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock;
+    held->sink_bytes +=
+        int64_t{g.kv_heads} * MakePageLayout(open.k, open.v, g.head_dim, sink_tokens).page_bytes;
+  }
+  // Sinks are read from their own page, and never twice.
+  const int64_t sinks = std::min<int64_t>(spec.sinks_tokens, tokens);
+  const int64_t as_written =
+      pages.stored == 0 ? tokens : tokens - pages.stored * page_tokens + sinks;
+  held->read_bytes += heads_pages * stored.page_bytes + FloatBytes(g, open, as_written);
 }
 
 // Which tokens of a sequence are kept as written, and what they add to the stored pages.
@@ -127,19 +139,26 @@ double PageBytesPerToken(const KvGeometry& geometry, const KvSpec& spec) {
 }
 
 HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch) {
-  HeldBytes ledger;
+  HeldBytes held;
+  const int page_tokens = PageTokensFor(spec.k, spec.v);
   for (int layer = 0; layer < geometry.layers; ++layer) {
-    AddLayer(geometry, spec, layer, tokens, &ledger);
+    const FormatPair pair = LayerFormats(spec, layer);
+    if (IsFloat(pair)) {
+      AddFloatLayer(geometry, pair, page_tokens, tokens, &held);
+    } else {
+      AddCodedLayer(geometry, spec, pair, page_tokens, tokens, &held);
+    }
   }
-  for (int64_t* bytes : {&ledger.code_bytes, &ledger.metadata_bytes, &ledger.padding_bytes,
-                         &ledger.window_bytes, &ledger.sink_bytes}) {
+  for (int64_t* bytes : {&held.code_bytes, &held.metadata_bytes, &held.padding_bytes,
+                         &held.window_bytes, &held.sink_bytes}) {
     *bytes *= batch;
-    ledger.kv_bytes += *bytes;
+    held.kv_bytes += *bytes;
   }
-  ledger.effective_bits = 8.0 * static_cast<double>(ledger.kv_bytes) /
-                          (static_cast<double>(ValuesPerToken(geometry)) *
-                           static_cast<double>(tokens) * static_cast<double>(batch));
-  return ledger;
+  held.read_bytes *= batch;
+  held.effective_bits = 8.0 * static_cast<double>(held.kv_bytes) /
+                        (static_cast<double>(ValuesPerToken(geometry)) *
+                         static_cast<double>(tokens) * static_cast<double>(batch));
+  return held;
 }
 
 Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
@@ -174,7 +193,7 @@ Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
   e.kv = CostOf(geometry, spec, context_tokens, batch, device);
   e.ratio = e.f16.bytes_per_token / e.kv.bytes_per_token;
   e.ledger = LedgerOf(geometry, spec, context_tokens, batch);
-  e.ledger_stream_ms = 1e3 * static_cast<double>(e.ledger.kv_bytes) / device.read_bytes_per_s;
+  e.ledger_stream_ms = 1e3 * static_cast<double>(e.ledger.read_bytes) / device.read_bytes_per_s;
   ExplainKept(&e);
   FindBound(&e);
   return e;

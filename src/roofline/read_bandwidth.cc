@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
@@ -16,27 +18,33 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kStepLines = 2;
-constexpr int64_t kMinBufferBytes = int64_t{256} << 20;
-constexpr int64_t kMaxBufferBytes = int64_t{512} << 20;
+constexpr int64_t kMinBufferBytes = int64_t{128} << 20;
+constexpr int64_t kMaxBufferBytes = int64_t{1} << 30;
 constexpr int kCacheMultiple = 4;  // of the last-level cache: no pass finds what the last one left
-constexpr int kPasses = 9;
+constexpr int kPasses = 15;
 
-// Of the cache that one core sees, which is what /sys says; sysconf adds up a whole package.
+// All last-level caches of the machine. sysconf knows one number only, and on some machines a wrong
+// one, so it is asked last.
 int64_t LastLevelCacheBytes() {
-  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
-  int64_t kib = 0;
-  if (file >> kib && kib > 0) return kib << 10;
+  int64_t total = 0;
+  std::set<std::string> seen;  // cores that share a cache name the same list
+  for (int cpu = 0;; ++cpu) {
+    const std::string cache = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    std::ifstream size_file(cache + "size"), cores_file(cache + "shared_cpu_list");
+    int64_t kib = 0;
+    std::string cores;
+    if (!(size_file >> kib) || !(cores_file >> cores)) break;
+    if (seen.insert(cores).second) total += kib << 10;
+  }
 #ifdef _SC_LEVEL3_CACHE_SIZE
-  return std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
-#else
-  return 0;
+  if (total == 0) total = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
 #endif
+  return total;
 }
 
-// Threads may run on cores that share no cache.
 int64_t BufferBytes(int threads) {
-  const int64_t wanted = std::clamp(LastLevelCacheBytes() * threads * kCacheMultiple,
-                                    kMinBufferBytes, kMaxBufferBytes);
+  const int64_t wanted =
+      std::clamp(LastLevelCacheBytes() * kCacheMultiple, kMinBufferBytes, kMaxBufferBytes);
   const int64_t unit = kLineBytes * kStepLines * threads;  // whole steps for every thread
   return (wanted + unit - 1) / unit * unit;
 }
