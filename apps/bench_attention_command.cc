@@ -19,9 +19,12 @@ constexpr char kFooter[] =
     "  kvant bench attention --shape 30,3,64,9 --formats f16,int8,int4,int2 --depth 1024,8192\n"
     "  kvant bench attention --shape 32,8,128,32 --formats f16,int4 --isa avx2,avx512 -o jsonl\n"
     "\n"
-    "A step is the attention of one new token in every layer; GB/s counts the bytes of the cache that it reads.\n"
-    "Times f16 says how many times faster than f16 that is, with the middle half of the repetitions; it needs\n"
-    "f16 among the formats. Bytes that fit the processor's caches can be read faster than memory gives them:\n"
+    "A step is the attention of one new token in every layer; GB/s counts the bytes of the cache "
+    "that it reads.\n"
+    "Times f16 says how many times faster than f16 that is, with the middle half of the "
+    "repetitions; it needs\n"
+    "f16 among the formats. Bytes that fit the processor's caches can be read faster than memory "
+    "gives them:\n"
     "more than 100 % is then no error.";
 
 struct AttentionOptions {
@@ -40,28 +43,32 @@ struct Ratio {
 Ratio RatioOf(const AttentionBenchRow& f16, const AttentionBenchRow& row) {
   std::vector<double> ratios;
   for (size_t i = 0; i < row.samples_ns.size(); ++i) {
-    ratios.push_back(static_cast<double>(f16.samples_ns[i]) / static_cast<double>(row.samples_ns[i]));
+    ratios.push_back(static_cast<double>(f16.samples_ns[i]) /
+                     static_cast<double>(row.samples_ns[i]));
   }
   return {Median(ratios), Quantile(ratios, 0.25), Quantile(ratios, 0.75)};
 }
 
-const AttentionBenchRow* FindF16(const std::vector<AttentionBenchRow>& rows, const AttentionBenchRow& like) {
+const AttentionBenchRow* FindF16(const std::vector<AttentionBenchRow>& rows,
+                                 const AttentionBenchRow& like) {
   for (const AttentionBenchRow& row : rows) {
-    if (row.depth_tokens == like.depth_tokens && row.isa == like.isa && row.spec.k == kFormatF16 && row.spec.v == kFormatF16) {
+    if (row.depth_tokens == like.depth_tokens && row.isa == like.isa && row.spec.k == kFormatF16 &&
+        row.spec.v == kFormatF16) {
       return &row;
     }
   }
   return nullptr;
 }
 
-void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>& all, const AttentionBenchRow& row,
-            const ReadBandwidth& bandwidth, RowPrinter* printer) {
+void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>& all,
+            const AttentionBenchRow& row, const ReadBandwidth& bandwidth, RowPrinter* printer) {
   const double ns = static_cast<double>(row.median_ns);
   const double gigabytes = static_cast<double>(row.kv_bytes) / ns;
   const double limit = bandwidth.best_bytes_per_s / 1e9;
   const double cached = static_cast<double>(row.depth_tokens * o.batch);
   const std::vector<double> samples(row.samples_ns.begin(), row.samples_ns.end());
-  const std::string spread = fmt::format("± {:.0f} %", 100 * StandardDeviation(samples) / Mean(samples));
+  const std::string spread =
+      fmt::format("± {:.0f} %", 100 * StandardDeviation(samples) / Mean(samples));
   Json json = Header(o.threads);
   json.update(Json{{"format_k", FormatSpec(row.spec.k)},
                    {"format_v", FormatSpec(row.spec.v)},
@@ -95,8 +102,9 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
   }
   printer->Add(json, {FormatSpec(row.spec.k), FormatSpec(row.spec.v), std::string(IsaName(row.isa)),
                       Grouped(row.depth_tokens), HumanBytes(static_cast<double>(row.kv_bytes)),
-                      fmt::format("{:.1f} {}", ns / 1e3, spread), fmt::format("{:.2f}", ns / cached),
-                      fmt::format("{:.2f}", gigabytes), fmt::format("{:.0f} %", 100 * gigabytes / limit), ratio_cell});
+                      fmt::format("{:.1f} {}", ns / 1e3, spread),
+                      fmt::format("{:.2f}", ns / cached), fmt::format("{:.2f}", gigabytes),
+                      fmt::format("{:.0f} %", 100 * gigabytes / limit), ratio_cell});
 }
 
 std::vector<Isa> ParseIsas(const std::string& text) {
@@ -106,7 +114,8 @@ std::vector<Isa> ParseIsas(const std::string& text) {
     if (IsaAvailable(isas.back())) continue;
     std::string possible;
     for (Isa isa : AvailableIsas()) possible += fmt::format(" {}", IsaName(isa));
-    throw UsageError(fmt::format("--isa {} is not available on this build and CPU; possible:{}", name, possible));
+    throw UsageError(fmt::format("--isa {} is not available on this build and CPU; possible:{}",
+                                 name, possible));
   }
   return isas;
 }
@@ -129,8 +138,8 @@ int RunBenchAttention(const AttentionOptions& o) {
   const std::vector<AttentionBenchRow> rows =
       Unwrap(BenchAttention(bench, [&](double done) { bar.Update(done, 1); }));
   bar.Clear();
-  RowPrinter printer(format, {"K", "V", "isa", "depth", "KV read", "us/step", "ns/token", "GB/s", "of memory",
-                              "times f16"});
+  RowPrinter printer(format, {"K", "V", "isa", "depth", "KV read", "us/step", "ns/token", "GB/s",
+                              "of memory", "times f16"});
   for (const AttentionBenchRow& row : rows) AddRow(bench, rows, row, bandwidth, &printer);
   printer.Finish();
   if (format == "table") {
@@ -145,19 +154,26 @@ int RunBenchAttention(const AttentionOptions& o) {
 
 void AddBenchAttention(CLI::App& bench, Action* action) {
   const auto o = std::make_shared<AttentionOptions>();
-  CLI::App* const command =
-      bench.add_subcommand("attention", "The attention kernels of a decode step alone, without a model");
+  CLI::App* const command = bench.add_subcommand(
+      "attention", "The attention kernels of a decode step alone, without a model");
   command->footer(kFooter);
-  command->add_option("--shape", o->shape, "Geometry [30,3,64,9]")->type_name("LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]");
-  command->add_option("--formats,--kv", o->formats, "Presets or formats, a list [f16,int8,int4,int3,int2]")
+  command->add_option("--shape", o->shape, "Geometry [30,3,64,9]")
+      ->type_name("LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]");
+  command
+      ->add_option("--formats,--kv", o->formats,
+                   "Presets or formats, a list [f16,int8,int4,int3,int2]")
       ->type_name("SPEC,...");
-  command->add_option("-d,--depth", o->depths, "Cached tokens, a list [1024,8192]")->type_name("N,...");
+  command->add_option("-d,--depth", o->depths, "Cached tokens, a list [1024,8192]")
+      ->type_name("N,...");
   command->add_option("--batch", o->batch, "Sequences, each with a cache of its own [1]")
-      ->type_name("N")->check(Count(1, 4096));
-  command->add_option("--isa", o->isas, "Levels, a list of scalar, avx2, avxvnni, avx512 [the best]")
+      ->type_name("N")
+      ->check(Count(1, 4096));
+  command
+      ->add_option("--isa", o->isas, "Levels, a list of scalar, avx2, avxvnni, avx512 [the best]")
       ->type_name("NAME,...");
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [15]")
-      ->type_name("N")->check(Count(1, 100000));
+      ->type_name("N")
+      ->check(Count(1, 100000));
   AddThreads(*command, &o->threads);
   o->kv.AddPolicy(*command);
   o->output.Add(*command);

@@ -30,7 +30,8 @@ constexpr char kFooter[] =
     "  kvant bench -m model.gguf -ctk f16,q4_0 -ctv f16,q4_0 -o jsonl\n"
     "  kvant bench attention --shape 30,3,64,9 --formats f16,int8,int4 --depth 1024,8192\n"
     "\n"
-    "All formats take turns within a repetition, so that a slow moment of the machine hits all of them.";
+    "All formats take turns within a repetition, so that a slow moment of the machine hits all of "
+    "them.";
 
 struct BenchOptions {
   ModelFlags model;
@@ -48,7 +49,8 @@ struct Test {
   int64_t parallel = 1;
 
   std::string Name(int64_t depth) const {
-    std::string name = prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", answer_tokens);
+    std::string name =
+        prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", answer_tokens);
     if (parallel > 1) name += fmt::format(" x{}", parallel);
     return depth > 0 ? name + fmt::format(" @ d{}", depth) : name;
   }
@@ -69,15 +71,18 @@ class Bench {
       : options_(options),
         model_(model),
         read_bytes_per_s_(read_bytes_per_s),
-        rows_(options.output.Format(), {"type_k", "type_v", "test", "t/s", "KV B/token", "KV GB/s", "roofline"}),
+        rows_(options.output.Format(),
+              {"type_k", "type_v", "test", "t/s", "KV B/token", "KV GB/s", "roofline"}),
         header_(Header(options.model.threads)) {
     AddModel(model.path(), model.file_bytes(), model.file_hash(), &header_);
   }
 
-  void Run(const std::vector<KvSpec>& specs, std::vector<int64_t> depths, const std::vector<Test>& tests) {
+  void Run(const std::vector<KvSpec>& specs, std::vector<int64_t> depths,
+           const std::vector<Test>& tests) {
     std::sort(depths.begin(), depths.end());
     int64_t longest = 0;
-    for (const Test& test : tests) longest = std::max(longest, test.prompt_tokens + test.answer_tokens);
+    for (const Test& test : tests)
+      longest = std::max(longest, test.prompt_tokens + test.answer_tokens);
     SessionOptions session_options = options_.model.Session({}, options_.kv.BudgetBytes());
     session_options.context_tokens = depths.back() + longest;
     std::vector<Contender> contenders;
@@ -85,7 +90,8 @@ class Bench {
       session_options.kv = spec;
       contenders.push_back({spec, Unwrap(Session::Create(model_, session_options)), {}, 0});
     }
-    const double parts = static_cast<double>(depths.size() * (specs.size() + tests.size() * options_.repetitions));
+    const double parts =
+        static_cast<double>(depths.size() * (specs.size() + tests.size() * options_.repetitions));
     for (int64_t depth : depths) {
       for (Contender& contender : contenders) {
         ExtendTo(depth, contender);
@@ -97,7 +103,8 @@ class Bench {
           TimeOnce(test, contender);  // warms up, not counted
         }
         for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
-          for (Contender& contender : contenders) contender.samples_ns.push_back(TimeOnce(test, contender));
+          for (Contender& contender : contenders)
+            contender.samples_ns.push_back(TimeOnce(test, contender));
           bar_.Update(++done_, parts);
         }
         bar_.Clear();
@@ -130,7 +137,8 @@ class Bench {
     for (int64_t i = 0; i < test.parallel; ++i) forks.push_back(Unwrap(contender.session.Fork()));
     for (Session& fork : forks) sessions.push_back(&fork);
     const double read_before = KvRead(forks);
-    const auto begin = test.prompt_tokens > 0 ? TimePrompt(test, forks[0]) : TimeAnswer(test, sessions);
+    const auto begin =
+        test.prompt_tokens > 0 ? TimePrompt(test, forks[0]) : TimeAnswer(test, sessions);
     const int64_t elapsed_ns =
         std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
     contender.kv_read_bytes = (read_before + KvRead(forks)) / 2;
@@ -152,7 +160,8 @@ class Bench {
     for (int64_t step = 0; step < test.answer_tokens; ++step) {
       const std::span<const int32_t> now(&tokens[static_cast<size_t>(step * test.parallel)],
                                          static_cast<size_t>(test.parallel));
-      Check(sessions.size() == 1 ? sessions[0]->Decode(now[0]) : Session::DecodeBatch(sessions, now));
+      Check(sessions.size() == 1 ? sessions[0]->Decode(now[0])
+                                 : Session::DecodeBatch(sessions, now));
       for (Session* session : sessions) (void)Unwrap(session->Logits());
     }
     return begin;
@@ -160,69 +169,76 @@ class Bench {
 
   static double KvRead(const std::vector<Session>& sessions) {
     double bytes = 0;
-    for (const Session& session : sessions) bytes += static_cast<double>(session.kv_bytes_read_per_token());
+    for (const Session& session : sessions)
+      bytes += static_cast<double>(session.kv_bytes_read_per_token());
     return bytes;
   }
 
   std::string ModelType() const {
-    std::string type = fmt::format("{} {:.0f}M", model_.architecture(), static_cast<double>(model_.parameters()) / 1e6);
+    std::string type = fmt::format("{} {:.0f}M", model_.architecture(),
+                                   static_cast<double>(model_.parameters()) / 1e6);
     const auto& types = model_.weight_types();
-    const auto most = std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) {
-      return a.file_bytes < b.file_bytes;
-    });
+    const auto most =
+        std::max_element(types.begin(), types.end(),
+                         [](const auto& a, const auto& b) { return a.file_bytes < b.file_bytes; });
     return most == types.end() ? type : type + " " + most->type;
   }
 
   void AddRow(const Test& test, int64_t depth, const Contender& contender) {
     const std::vector<double> samples_ns(contender.samples_ns.begin(), contender.samples_ns.end());
     std::vector<double> tokens_per_s;
-    for (double ns : samples_ns) tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
+    for (double ns : samples_ns)
+      tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
     const KvGeometry g = model_.geometry();
     const double kv_bytes = PageBytesPerToken(g, contender.spec);
     const double median_ns = Median(samples_ns);
     Json row = header_;
-    row.update(Json{{"build_commit", header_["commit"]},
-                    {"cpu_info", header_["cpu"]},
-                    {"model_filename", model_.path()},
-                    {"model_type", ModelType()},
-                    {"model_size", model_.file_bytes()},
-                    {"model_n_params", model_.parameters()},
-                    {"n_batch", options_.model.chunk_tokens},
-                    {"n_threads", options_.model.threads},
-                    {"type_k", FormatSpec(contender.spec.k)},
-                    {"type_v", FormatSpec(contender.spec.v)},
-                    {"formats", LayerFormatsJson(contender.spec, g.layers)},
-                    {"flash_attn", true},
-                    {"test", test.Name(depth)},
-                    {"n_prompt", test.prompt_tokens},
-                    {"n_gen", test.answer_tokens},
-                    {"n_depth", depth},
-                    {"n_parallel", test.parallel},
-                    {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-                    {"avg_ns", std::llround(Mean(samples_ns))},
-                    {"stddev_ns", std::llround(StandardDeviation(samples_ns))},
-                    {"median_ns", std::llround(median_ns)},
-                    {"avg_ts", Mean(tokens_per_s)},
-                    {"stddev_ts", StandardDeviation(tokens_per_s)},
-                    {"samples_ns", contender.samples_ns},
-                    {"samples_ts", tokens_per_s},
-                    {"kv_bytes_per_token", Number(kv_bytes)},
-                    {"kv_effective_bits", Number(8 * kv_bytes / (2.0 * g.layers * g.kv_heads * g.head_dim))},
-                    {"read_bw_GBps", read_bytes_per_s_ / 1e9}});
-    // What a step must read; a prompt's chunks are bound by arithmetic, so they have no such figure.
+    row.update(Json{
+        {"build_commit", header_["commit"]},
+        {"cpu_info", header_["cpu"]},
+        {"model_filename", model_.path()},
+        {"model_type", ModelType()},
+        {"model_size", model_.file_bytes()},
+        {"model_n_params", model_.parameters()},
+        {"n_batch", options_.model.chunk_tokens},
+        {"n_threads", options_.model.threads},
+        {"type_k", FormatSpec(contender.spec.k)},
+        {"type_v", FormatSpec(contender.spec.v)},
+        {"formats", LayerFormatsJson(contender.spec, g.layers)},
+        {"flash_attn", true},
+        {"test", test.Name(depth)},
+        {"n_prompt", test.prompt_tokens},
+        {"n_gen", test.answer_tokens},
+        {"n_depth", depth},
+        {"n_parallel", test.parallel},
+        {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+        {"avg_ns", std::llround(Mean(samples_ns))},
+        {"stddev_ns", std::llround(StandardDeviation(samples_ns))},
+        {"median_ns", std::llround(median_ns)},
+        {"avg_ts", Mean(tokens_per_s)},
+        {"stddev_ts", StandardDeviation(tokens_per_s)},
+        {"samples_ns", contender.samples_ns},
+        {"samples_ts", tokens_per_s},
+        {"kv_bytes_per_token", Number(kv_bytes)},
+        {"kv_effective_bits", Number(8 * kv_bytes / (2.0 * g.layers * g.kv_heads * g.head_dim))},
+        {"read_bw_GBps", read_bytes_per_s_ / 1e9}});
+    // What a step must read; a prompt's chunks are bound by arithmetic, so they have no such
+    // figure.
     std::string rate_cell, roofline_cell;
     row["kv_read_GBps"] = row["roofline_pct"] = nullptr;
     if (test.answer_tokens > 0) {
       const double step_s = median_ns / 1e9 / static_cast<double>(test.answer_tokens);
-      const double bytes = contender.kv_read_bytes + static_cast<double>(model_.weight_bytes_read_per_token());
+      const double bytes =
+          contender.kv_read_bytes + static_cast<double>(model_.weight_bytes_read_per_token());
       row["kv_read_GBps"] = contender.kv_read_bytes / step_s / 1e9;
       row["roofline_pct"] = 100 * bytes / step_s / read_bytes_per_s_;
       rate_cell = fmt::format("{:.2f}", row["kv_read_GBps"].get<double>());
       roofline_cell = fmt::format("{:.0f} %", row["roofline_pct"].get<double>());
     }
-    rows_.Add(row, {FormatSpec(contender.spec.k), FormatSpec(contender.spec.v), test.Name(depth),
-                    fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
-                    Grouped(kv_bytes), rate_cell, roofline_cell});
+    rows_.Add(row,
+              {FormatSpec(contender.spec.k), FormatSpec(contender.spec.v), test.Name(depth),
+               fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
+               Grouped(kv_bytes), rate_cell, roofline_cell});
   }
 
   const BenchOptions& options_;
@@ -242,9 +258,11 @@ std::vector<Test> MakeTests(const BenchOptions& o) {
   }
   for (int64_t tokens : ParseCounts("--n-gen", o.answers)) {
     for (int64_t parallel : ParseCounts("--parallel", o.parallel)) {
-      if (parallel == 0) throw UsageError("--parallel 0 is not possible: at least 1 sequence is needed");
+      if (parallel == 0)
+        throw UsageError("--parallel 0 is not possible: at least 1 sequence is needed");
       if (parallel > o.model.chunk_tokens) {
-        throw UsageError(fmt::format("--parallel {} exceeds --batch-size {}", parallel, o.model.chunk_tokens));
+        throw UsageError(
+            fmt::format("--parallel {} exceeds --batch-size {}", parallel, o.model.chunk_tokens));
       }
       if (tokens > 0) tests.push_back({0, tokens, parallel});
     }
@@ -280,13 +298,19 @@ void AddBench(CLI::App& root, Action* action) {
   command->footer(kFooter);
   o->model.Add(*command);
   command->get_option("-m")->required(false);  // `bench attention` has no model
-  command->add_option("-p,--n-prompt", o->prompts, "Tokens of a prompt, a list, 0 for none [512]")->type_name("N,...");
-  command->add_option("-n,--n-gen", o->answers, "Tokens of an answer, a list, 0 for none [128]")->type_name("N,...");
-  command->add_option("-d,--n-depth", o->depths, "Tokens in the cache before, a list [0]")->type_name("N,...");
-  command->add_option("--parallel", o->parallel, "Sequences that answer at once, a list (also -npl) [1]")
+  command->add_option("-p,--n-prompt", o->prompts, "Tokens of a prompt, a list, 0 for none [512]")
+      ->type_name("N,...");
+  command->add_option("-n,--n-gen", o->answers, "Tokens of an answer, a list, 0 for none [128]")
+      ->type_name("N,...");
+  command->add_option("-d,--n-depth", o->depths, "Tokens in the cache before, a list [0]")
+      ->type_name("N,...");
+  command
+      ->add_option("--parallel", o->parallel,
+                   "Sequences that answer at once, a list (also -npl) [1]")
       ->type_name("N,...");
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [5]")
-      ->type_name("N")->check(Count(1, 10000));
+      ->type_name("N")
+      ->check(Count(1, 10000));
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->kv.AddBudget(*command);

@@ -21,7 +21,8 @@ constexpr char kFooter[] =
     "  kvant eval -m model.gguf -f text.txt --kv int4 --ctx 512,2048 --tokens 4096\n"
     "  kvant eval -m model.gguf -f text.txt -ctk q8_0 -ctv q4_0 --mode both --json\n"
     "\n"
-    "The text is cut into chunks of --ctx tokens; the second half of each is scored. KL is taken from the\n"
+    "The text is cut into chunks of --ctx tokens; the second half of each is scored. KL is taken "
+    "from the\n"
     "base cache's prediction to the tested one's, in nats.";
 
 constexpr int64_t kGreedyPromptTokens = 256;
@@ -47,14 +48,19 @@ std::vector<EvalMode> ParseModes(const std::string& mode) {
 std::vector<int64_t> ParseContexts(const std::string& text) {
   std::vector<int64_t> contexts = ParseCounts("--ctx", text);
   for (int64_t context : contexts) {
-    if (context < 2) throw UsageError(fmt::format("--ctx {}: a chunk needs at least 2 tokens", context));
+    if (context < 2)
+      throw UsageError(fmt::format("--ctx {}: a chunk needs at least 2 tokens", context));
   }
   return contexts;
 }
 
 Json BucketJson(const EvalBucket& b) {
-  return {{"first_position", b.first_position}, {"end_position", b.end_position}, {"tokens", b.tokens},
-          {"mean_kl", b.mean_kl},               {"mean_nll", b.mean_nll},         {"mean_nll_base", b.mean_nll_base}};
+  return {{"first_position", b.first_position},
+          {"end_position", b.end_position},
+          {"tokens", b.tokens},
+          {"mean_kl", b.mean_kl},
+          {"mean_nll", b.mean_nll},
+          {"mean_nll_base", b.mean_nll_base}};
 }
 
 Json ContextJson(const EvalContext& c) {
@@ -90,15 +96,16 @@ Json GreedyJson(const GreedyAgreement& g) {
 }
 
 std::string ContextsText(const std::vector<EvalContext>& contexts) {
-  Table table({"ctx", "mode", "tokens", "mean KL", "median", "99 %", "max", "same top-1", "perplexity", "base", "ratio",
-               "bits"});
+  Table table({"ctx", "mode", "tokens", "mean KL", "median", "99 %", "max", "same top-1",
+               "perplexity", "base", "ratio", "bits"});
   for (const EvalContext& c : contexts) {
     table.Add({Grouped(c.ctx_tokens), std::string(EvalModeName(c.mode)), Grouped(c.tokens),
-               fmt::format("{:.5f} ± {:.5f}", c.mean_kl, c.mean_kl_se), fmt::format("{:.5f}", c.median_kl),
-               fmt::format("{:.4f}", c.p99_kl), fmt::format("{:.3f}", c.max_kl),
-               fmt::format("{:.2f} %", 100 * c.same_top1),
-               fmt::format("{:.4f} ± {:.3f}", c.ppl, c.ppl * c.mean_nll_se), fmt::format("{:.4f}", c.ppl_base),
-               fmt::format("{:.5f}", c.ppl_ratio), fmt::format("{:.2f}", c.effective_bits)});
+               fmt::format("{:.5f} ± {:.5f}", c.mean_kl, c.mean_kl_se),
+               fmt::format("{:.5f}", c.median_kl), fmt::format("{:.4f}", c.p99_kl),
+               fmt::format("{:.3f}", c.max_kl), fmt::format("{:.2f} %", 100 * c.same_top1),
+               fmt::format("{:.4f} ± {:.3f}", c.ppl, c.ppl * c.mean_nll_se),
+               fmt::format("{:.4f}", c.ppl_base), fmt::format("{:.5f}", c.ppl_ratio),
+               fmt::format("{:.2f}", c.effective_bits)});
   }
   return table.Text("");
 }
@@ -110,13 +117,15 @@ std::string PositionsText(const EvalContext& c) {
                fmt::format("{:.5f}", b.mean_kl), fmt::format("{:.3f}", std::exp(b.mean_nll)),
                fmt::format("{:.3f}", std::exp(b.mean_nll_base))});
   }
-  return fmt::format("\nBy position, context {}, {}\n", c.ctx_tokens, EvalModeName(c.mode)) + table.Text();
+  return fmt::format("\nBy position, context {}, {}\n", c.ctx_tokens, EvalModeName(c.mode)) +
+         table.Text();
 }
 
 std::string GreedyText(const GreedyAgreement& g) {
-  return fmt::format("\nGreedy answers: {} of {} equal over {} tokens; on average the first {:.1f} agree.\n",
-                     std::count(g.first_divergence.begin(), g.first_divergence.end(), g.tokens),
-                     g.first_divergence.size(), g.tokens, g.mean_equal_tokens);
+  return fmt::format(
+      "\nGreedy answers: {} of {} equal over {} tokens; on average the first {:.1f} agree.\n",
+      std::count(g.first_divergence.begin(), g.first_divergence.end(), g.tokens),
+      g.first_divergence.size(), g.tokens, g.mean_equal_tokens);
 }
 
 // Prompts from all over the text.
@@ -155,9 +164,10 @@ int RunEval(const EvalFlags& o) {
   const std::vector<int32_t> tokens = Unwrap(model.tokenizer().Encode(text, false));
   CatchInterrupt();
   Progress bar("eval");
-  const RunControl control{.progress = [&](int64_t done, int64_t total) {
-                             bar.Update(static_cast<double>(done), static_cast<double>(total));
-                           },
+  const RunControl control{.progress =
+                               [&](int64_t done, int64_t total) {
+                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
+                               },
                            .cancel = &Interrupted()};
   const std::vector<EvalContext> contexts = Unwrap(Evaluate(model, tokens, options, control));
   std::optional<GreedyAgreement> greedy;
@@ -185,8 +195,8 @@ int RunEval(const EvalFlags& o) {
     Write(Dump(json, 2));
     return kExitDone;
   }
-  Print("Tested  {}\nBase    {}\n\n{}", LayerFormatsText(options.test, layers), LayerFormatsText(options.base, layers),
-        ContextsText(contexts));
+  Print("Tested  {}\nBase    {}\n\n{}", LayerFormatsText(options.test, layers),
+        LayerFormatsText(options.base, layers), ContextsText(contexts));
   for (const EvalContext& context : contexts) Write(PositionsText(context));
   if (greedy) Write(GreedyText(*greedy));
   return kExitDone;
@@ -196,21 +206,33 @@ int RunEval(const EvalFlags& o) {
 
 void AddEval(CLI::App& root, Action* action) {
   const auto o = std::make_shared<EvalFlags>();
-  CLI::App* const command =
-      root.add_subcommand("eval", "What a cache format costs in quality: KL, same top-1, perplexity, greedy agreement");
+  CLI::App* const command = root.add_subcommand(
+      "eval", "What a cache format costs in quality: KL, same top-1, perplexity, greedy agreement");
   command->footer(kFooter);
   o->model.Add(*command);
-  command->add_option("-f,--file", o->file, "The text, - for standard input")->required()->type_name("FILE");
-  command->add_option("-c,--ctx", o->contexts, "Tokens of a chunk, a list [512]")->type_name("N,...");
-  command->add_option("--tokens", o->tokens, "Score at most N tokens of each context and mode [all]")
-      ->type_name("N")->check(Count(1));
-  command->add_option("--mode", o->mode, "prefill: as a prompt is read; decode: one token at a time; both [prefill]")
+  command->add_option("-f,--file", o->file, "The text, - for standard input")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-c,--ctx", o->contexts, "Tokens of a chunk, a list [512]")
+      ->type_name("N,...");
+  command
+      ->add_option("--tokens", o->tokens, "Score at most N tokens of each context and mode [all]")
+      ->type_name("N")
+      ->check(Count(1));
+  command
+      ->add_option("--mode", o->mode,
+                   "prefill: as a prompt is read; decode: one token at a time; both [prefill]")
       ->type_name("MODE");
-  command->add_option("--base", o->base, "Cache to compare with, as --kv [f16]")->type_name("PRESET");
-  command->add_option("--greedy", o->greedy_prompts, "Prompts whose greedy answers are compared, 0 for none [4]")
-      ->type_name("N")->check(Count(0, 10000));
+  command->add_option("--base", o->base, "Cache to compare with, as --kv [f16]")
+      ->type_name("PRESET");
+  command
+      ->add_option("--greedy", o->greedy_prompts,
+                   "Prompts whose greedy answers are compared, 0 for none [4]")
+      ->type_name("N")
+      ->check(Count(0, 10000));
   command->add_option("--greedy-tokens", o->greedy_tokens, "Tokens of each greedy answer [64]")
-      ->type_name("N")->check(Count(1, 1 << 20));
+      ->type_name("N")
+      ->check(Count(1, 1 << 20));
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->compatibility.Add(*command);

@@ -38,7 +38,8 @@ struct Request {
   std::optional<GgufSummary> file;
   std::optional<KvExplanation> cache;  // absent when only a group was asked for
   std::vector<float> values;
-  std::vector<GroupExample> group;  // integer zero, then the other conventions; empty: not asked for
+  std::vector<GroupExample>
+      group;  // integer zero, then the other conventions; empty: not asked for
 };
 
 std::vector<float> ParseValues(const std::string& text) {
@@ -56,12 +57,15 @@ std::vector<float> ParseValues(const std::string& text) {
 
 KvGeometry GeometryOf(const std::string& path, const GgufSummary& file) {
   if (!file.geometry) {
-    throw Failure(kExitFailed, fmt::format("'{}' has no KV geometry: {}", path, file.geometry_problem));
+    throw Failure(kExitFailed,
+                  fmt::format("'{}' has no KV geometry: {}", path, file.geometry_problem));
   }
   if (file.sliding_window_tokens > 0) {
-    throw Failure(kExitFailed,
-                  fmt::format("'{}': some layers of {} see only {} tokens, which this version does not "
-                              "estimate", path, file.architecture, file.sliding_window_tokens));
+    throw Failure(
+        kExitFailed,
+        fmt::format("'{}': some layers of {} see only {} tokens, which this version does not "
+                    "estimate",
+                    path, file.architecture, file.sliding_window_tokens));
   }
   return *file.geometry;
 }
@@ -72,7 +76,8 @@ Request Resolve(const ExplainOptions& options) {
   }
   const bool has_geometry = !options.shape.empty() || !options.model.empty();
   if (!has_geometry && options.group.empty()) {
-    throw UsageError("explain needs --shape LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], -m MODEL or --group VALUES");
+    throw UsageError(
+        "explain needs --shape LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], -m MODEL or --group VALUES");
   }
   Request request;
   KvFlags kv = options.kv;
@@ -92,8 +97,8 @@ Request Resolve(const ExplainOptions& options) {
   Check(CheckKvSpec(spec, geometry));
   const Device device = options.device == "cpu" ? Unwrap(MeasureThisMachine(options.threads))
                                                 : UnwrapArgument(FindDevice(options.device));
-  request.cache = UnwrapArgument(
-      ExplainKv(geometry, spec, options.context_tokens, options.batch, device));
+  request.cache =
+      UnwrapArgument(ExplainKv(geometry, spec, options.context_tokens, options.batch, device));
   return request;
 }
 
@@ -116,7 +121,9 @@ void AddCacheJson(const KvExplanation& e, Json* json) {
   const Device& d = e.device;
   const auto known = [](double value) { return value > 0 ? Number(value) : Json(nullptr); };
   (*json)["formats"] = LayerFormatsJson(e.spec, g.layers);
-  (*json)["geometry"] = {{"layers", g.layers}, {"kv_heads", g.kv_heads}, {"head_dim", g.head_dim},
+  (*json)["geometry"] = {{"layers", g.layers},
+                         {"kv_heads", g.kv_heads},
+                         {"head_dim", g.head_dim},
                          {"q_heads", g.q_heads}};
   (*json)["context_tokens"] = e.context_tokens;
   (*json)["batch"] = e.batch;
@@ -191,11 +198,13 @@ int RunExplain(const ExplainOptions& options) {
 void AddExplain(CLI::App& root, Action* action) {
   const auto options = std::make_shared<ExplainOptions>();
   CLI::App* const command = root.add_subcommand(
-      "explain", "The arithmetic of a KV cache: bytes a token, time on a device, the limit that holds");
+      "explain",
+      "The arithmetic of a KV cache: bytes a token, time on a device, the limit that holds");
   command->footer(kFooter);
   command->add_option("--shape", options->shape, "Geometry, instead of a model")
       ->type_name("LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]");
-  command->add_option("-m,--model", options->model, "Geometry of this GGUF file")->type_name("FILE");
+  command->add_option("-m,--model", options->model, "Geometry of this GGUF file")
+      ->type_name("FILE");
   command->add_option("-c,--context", options->context_tokens, "Tokens of a sequence [4096]")
       ->type_name("N");
   command->add_option("--batch", options->batch, "Sequences [1]")->type_name("N");
@@ -203,10 +212,13 @@ void AddExplain(CLI::App& root, Action* action) {
   options->kv.AddPolicy(*command);
   std::string devices;
   for (const std::string& name : DeviceNames()) devices += name + " ";
-  command->get_option("--kv")->description("Store K and V as PRESET [int4]: f16, int8, int4, int3, int2, int4:g128, "
-                                           "or any one format");
-  command->add_option("--device", options->device,
-                      "What reads the cache [a100-40gb]: " + devices + "or cpu, this machine, measured")
+  command->get_option("--kv")->description(
+      "Store K and V as PRESET [int4]: f16, int8, int4, int3, int2, int4:g128, "
+      "or any one format");
+  command
+      ->add_option(
+          "--device", options->device,
+          "What reads the cache [a100-40gb]: " + devices + "or cpu, this machine, measured")
       ->type_name("NAME");
   command->add_option("--group", options->group, "Values to code as one group, step by step")
       ->type_name("X,X,...");

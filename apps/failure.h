@@ -29,9 +29,12 @@ inline Failure UsageError(const std::string& message) { return {kExitUsage, mess
 // An impossible request is wrong usage wherever it was noticed; everything else is a failed run.
 inline Failure FailureOf(const Status& status) {
   switch (status.code()) {
-    case StatusCode::kInvalidArgument: return {kExitUsage, status.message()};
-    case StatusCode::kCancelled: return {kExitInterrupted, "interrupted"};
-    default: return {kExitFailed, status.message()};
+    case StatusCode::kInvalidArgument:
+      return {kExitUsage, status.message()};
+    case StatusCode::kCancelled:
+      return {kExitInterrupted, "interrupted"};
+    default:
+      return {kExitFailed, status.message()};
   }
 }
 

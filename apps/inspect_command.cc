@@ -70,8 +70,9 @@ std::string TypesText(const GgufSummary& s) {
   GgufTypeTotal all{"all", 0, 0, 0};
   const auto add = [&](const GgufTypeTotal& t) {
     table.Add({t.type, Grouped(t.tensors), Grouped(t.values), Grouped(t.bytes),
-               t.values == 0 ? "-" : fmt::format("{:.2f}", 8.0 * static_cast<double>(t.bytes) /
-                                                               static_cast<double>(t.values))});
+               t.values == 0 ? "-"
+                             : fmt::format("{:.2f}", 8.0 * static_cast<double>(t.bytes) /
+                                                         static_cast<double>(t.values))});
   };
   for (const GgufTypeTotal& type : s.types) {
     add(type);
@@ -94,9 +95,11 @@ std::string TensorsText(const GgufSummary& s) {
 std::string CacheText(const GgufSummary& s) {
   if (!s.geometry) return fmt::format("KV cache: unknown, {}\n", s.geometry_problem);
   const KvGeometry& g = *s.geometry;
-  std::string text = fmt::format("KV cache: {}, {} of {} channels, {}", Plural(g.layers, "layer"),
-                                 Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"));
-  if (s.context_tokens > 0) text += fmt::format(", trained for {} tokens", Grouped(s.context_tokens));
+  std::string text =
+      fmt::format("KV cache: {}, {} of {} channels, {}", Plural(g.layers, "layer"),
+                  Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"));
+  if (s.context_tokens > 0)
+    text += fmt::format(", trained for {} tokens", Grouped(s.context_tokens));
   text += "\n";
   Table table({"--kv", "bytes/token", "bits/value", s.context_tokens > 0 ? "whole context" : ""});
   for (const FormatCost& cost : CostsOf(g)) {
@@ -107,8 +110,10 @@ std::string CacheText(const GgufSummary& s) {
   }
   text += table.Text();
   if (s.sliding_window_tokens > 0) {
-    text += fmt::format("  Some layers see only {} tokens and would need no more; the figures are for layers that see all.\n",
-                        Grouped(s.sliding_window_tokens));
+    text += fmt::format(
+        "  Some layers see only {} tokens and would need no more; the figures are for layers that "
+        "see all.\n",
+        Grouped(s.sliding_window_tokens));
   }
   return text + "  Pages alone; kvant explain -m adds window and sinks.\n";
 }
@@ -119,12 +124,15 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
   json["gguf_version"] = s.version;
   json["architecture"] = s.architecture.empty() ? Json(nullptr) : Json(s.architecture);
   json["context_tokens"] = s.context_tokens > 0 ? Json(s.context_tokens) : Json(nullptr);
-  json["sliding_window_tokens"] = s.sliding_window_tokens > 0 ? Json(s.sliding_window_tokens) : Json(nullptr);
+  json["sliding_window_tokens"] =
+      s.sliding_window_tokens > 0 ? Json(s.sliding_window_tokens) : Json(nullptr);
   json["geometry"] = nullptr;
   json["kv_bytes_per_token"] = nullptr;
   if (s.geometry) {
     const KvGeometry& g = *s.geometry;
-    json["geometry"] = {{"layers", g.layers}, {"kv_heads", g.kv_heads}, {"head_dim", g.head_dim},
+    json["geometry"] = {{"layers", g.layers},
+                        {"kv_heads", g.kv_heads},
+                        {"head_dim", g.head_dim},
                         {"q_heads", g.q_heads}};
     Json costs = Json::object();
     for (const FormatCost& cost : CostsOf(g)) costs[cost.preset] = Number(cost.bytes_per_token);
@@ -132,7 +140,8 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
   }
   json["types"] = Json::array();
   for (const GgufTypeTotal& t : s.types) {
-    json["types"].push_back({{"type", t.type}, {"tensors", t.tensors}, {"values", t.values}, {"bytes", t.bytes}});
+    json["types"].push_back(
+        {{"type", t.type}, {"tensors", t.tensors}, {"values", t.values}, {"bytes", t.bytes}});
   }
   json["metadata"] = Json::array();
   for (const GgufEntryText& e : s.metadata) {
@@ -140,7 +149,8 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
   }
   json["tensors"] = Json::array();
   for (const GgufTensorText& t : s.tensors) {
-    json["tensors"].push_back({{"name", t.name}, {"type", t.type}, {"dims", t.dims}, {"bytes", t.bytes}});
+    json["tensors"].push_back(
+        {{"name", t.name}, {"type", t.type}, {"dims", t.dims}, {"bytes", t.bytes}});
   }
   return json;
 }

@@ -1,4 +1,5 @@
-// kvant: the command line. One file a command; this one only parses, dispatches and reports failure.
+// kvant: the command line. One file a command; this one only parses, dispatches and reports
+// failure.
 #include <csignal>
 #include <exception>
 #include <new>

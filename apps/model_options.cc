@@ -24,8 +24,10 @@ void CatchInterrupt() { std::signal(SIGINT, OnInterrupt); }
 
 void ModelFlags::Add(CLI::App& command) {
   command.add_option("-m,--model", path, "The model, a GGUF file")->required()->type_name("FILE");
-  command.add_option("-b,--batch-size", chunk_tokens, "Prompt tokens run together, 1 to 4096 [512]")
-      ->type_name("N")->check(Count(1, 4096));
+  command
+      .add_option("-b,--batch-size", chunk_tokens, "Prompt tokens run together, 1 to 4096 [512]")
+      ->type_name("N")
+      ->check(Count(1, 4096));
   AddThreads(command, &threads);
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-
 #include <string>
 
 #include "kvant/inspect.h"
@@ -20,8 +19,8 @@ struct ModelFlags {
 
   void Add(CLI::App& command);  // -m -b -t
 
-  // Reads the file's head only. Throws when the file is not one or a spec does not fit its geometry,
-  // which is known long before its weights are packed.
+  // Reads the file's head only. Throws when the file is not one or a spec does not fit its
+  // geometry, which is known long before its weights are packed.
   GgufSummary Inspect() const;
   void CheckFits(const GgufSummary& file, const KvSpec& spec) const;
 

@@ -27,8 +27,11 @@ void SetGroup(int group, Format* format) {
 }  // namespace
 
 void KvFlags::AddFormat(CLI::App& command) {
-  command.add_option("--kv", preset, "Store K and V as PRESET: f16, int8, int4, int3, int2, int4:g128, "
-                     "or any one format")->type_name("PRESET");
+  command
+      .add_option("--kv", preset,
+                  "Store K and V as PRESET: f16, int8, int4, int3, int2, int4:g128, "
+                  "or any one format")
+      ->type_name("PRESET");
   command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
   command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");
   command.add_option("--kv-group", group, "Values that share one scale: 16, 32, 64, 128 or 256")
@@ -37,10 +40,14 @@ void KvFlags::AddFormat(CLI::App& command) {
 
 void KvFlags::AddPolicy(CLI::App& command) {
   command.add_option("--kv-sinks", sinks_tokens, "First tokens kept in f16, 0 to 64 [4]")
-      ->type_name("N")->check(Count(0, kPageTokens));
-  command.add_option("--kv-window", window_tokens, "Newest tokens kept in f16, a multiple of 64 [64]")
-      ->type_name("N")->check(Count(0, 1 << 20));
-  command.add_option("--kv-skip-layers", skip_layers, "Layers that stay in f16, for example 0,1,28-29")
+      ->type_name("N")
+      ->check(Count(0, kPageTokens));
+  command
+      .add_option("--kv-window", window_tokens, "Newest tokens kept in f16, a multiple of 64 [64]")
+      ->type_name("N")
+      ->check(Count(0, 1 << 20));
+  command
+      .add_option("--kv-skip-layers", skip_layers, "Layers that stay in f16, for example 0,1,28-29")
       ->type_name("LIST");
 }
 
@@ -84,23 +91,27 @@ std::vector<KvSpec> KvFlags::Specs() const {
 void KvFlags::ApplyPolicy(KvSpec* spec) const {
   if (group != 0) {
     if (spec->k.is_float() && spec->v.is_float()) {
-      throw UsageError(fmt::format("--kv-group {} has nothing to act on: K is {} and V is {}", group,
-                                   FormatSpec(spec->k), FormatSpec(spec->v)));
+      throw UsageError(fmt::format("--kv-group {} has nothing to act on: K is {} and V is {}",
+                                   group, FormatSpec(spec->k), FormatSpec(spec->v)));
     }
     SetGroup(group, &spec->k);
     SetGroup(group, &spec->v);
   }
   if (sinks_tokens >= 0) spec->sinks_tokens = sinks_tokens;
   if (window_tokens >= 0) spec->window_tokens = window_tokens;
-  if (!skip_layers.empty()) spec->skip_layers = ParseIntList("--kv-skip-layers", skip_layers, 0, 1023);
+  if (!skip_layers.empty())
+    spec->skip_layers = ParseIntList("--kv-skip-layers", skip_layers, 0, 1023);
   // A shape that any format could stand on: only what is wrong by itself is refused here.
   Check(CheckKvSpec(*spec, KvGeometry{1024, 1, 64, 1}));
 }
 
-int64_t KvFlags::BudgetBytes() const { return budget.empty() ? 0 : ParseBytes("--kv-budget", budget); }
+int64_t KvFlags::BudgetBytes() const {
+  return budget.empty() ? 0 : ParseBytes("--kv-budget", budget);
+}
 
 void OutputFlags::Add(CLI::App& command) {
-  command.add_option("-o,--output", format, "table, json, jsonl, md or csv [table]")->type_name("FORMAT");
+  command.add_option("-o,--output", format, "table, json, jsonl, md or csv [table]")
+      ->type_name("FORMAT");
   command.add_flag("--json", json, "The same as -o json");
 }
 
@@ -109,36 +120,47 @@ std::string OutputFlags::Format() const {
   for (const char* name : {"table", "json", "jsonl", "md", "csv"}) {
     if (format == name) return format;
   }
-  throw UsageError(fmt::format("--output '{}' is unknown; possible: table json jsonl md csv", format));
+  throw UsageError(
+      fmt::format("--output '{}' is unknown; possible: table json jsonl md csv", format));
 }
 
 void CompatibilityFlags::Add(CLI::App& command) {
-  command.add_option("--flash-attn", flash_attention,
-                     "Accepted for llama.cpp's scripts (also -fa): on or auto, attention is always fused")
+  command
+      .add_option(
+          "--flash-attn", flash_attention,
+          "Accepted for llama.cpp's scripts (also -fa): on or auto, attention is always fused")
       ->type_name("on|auto");
-  command.add_option("--n-gpu-layers", gpu_layers,
-                     "Accepted for llama.cpp's scripts (also -ngl): 0, kvant runs on the CPU")
+  command
+      .add_option("--n-gpu-layers", gpu_layers,
+                  "Accepted for llama.cpp's scripts (also -ngl): 0, kvant runs on the CPU")
       ->type_name("0");
 }
 
 void CompatibilityFlags::CheckPossible() const {
   if (flash_attention != "on" && flash_attention != "auto" && flash_attention != "1") {
-    throw UsageError(fmt::format("--flash-attn {} is not possible: attention is always fused; possible: "
-                                 "on auto", flash_attention));
+    throw UsageError(
+        fmt::format("--flash-attn {} is not possible: attention is always fused; possible: "
+                    "on auto",
+                    flash_attention));
   }
   if (gpu_layers != 0) {
-    throw UsageError(fmt::format("--n-gpu-layers {} is not possible: this version runs on the CPU; "
-                                 "possible: 0", gpu_layers));
+    throw UsageError(
+        fmt::format("--n-gpu-layers {} is not possible: this version runs on the CPU; "
+                    "possible: 0",
+                    gpu_layers));
   }
 }
 
 void AddThreads(CLI::App& command, int* threads) {
   *threads = DefaultThreads();
   command.add_option("-t,--threads", *threads, fmt::format("Threads [{}]", *threads))
-      ->type_name("N")->check(Count(1, 256));
+      ->type_name("N")
+      ->check(Count(1, 256));
 }
 
-int DefaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256); }
+int DefaultThreads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
+}
 
 CLI::Validator Count(int64_t low, int64_t high) {
   return CLI::Validator(
@@ -162,8 +184,8 @@ std::vector<std::string> SplitList(const std::string& text, char separator) {
 
 std::vector<int> ParseIntList(const std::string& flag, const std::string& text, int low, int high) {
   const auto bad = [&](const std::string& part) {
-    return UsageError(fmt::format("{} '{}': '{}' is not a number or range between {} and {}", flag, text,
-                                  part, low, high));
+    return UsageError(fmt::format("{} '{}': '{}' is not a number or range between {} and {}", flag,
+                                  text, part, low, high));
   };
   std::vector<int> values;
   for (const std::string& part : SplitList(text)) {
@@ -185,7 +207,8 @@ std::vector<int64_t> ParseCounts(const std::string& flag, const std::string& tex
   for (const std::string& part : SplitList(text)) {
     int64_t value = 0;
     if (!ParseNumber(part, &value) || value < 0 || value > (1 << 24)) {
-      throw UsageError(fmt::format("{} '{}': '{}' is not a count between 0 and 16777216", flag, text, part));
+      throw UsageError(
+          fmt::format("{} '{}': '{}' is not a count between 0 and 16777216", flag, text, part));
     }
     counts.push_back(value);
   }
@@ -204,8 +227,8 @@ int64_t ParseBytes(const std::string& flag, const std::string& text) {
     if (!ParseNumber(digits, &value) || value <= 0 || value > (INT64_MAX >> unit.shift)) break;
     return value << unit.shift;
   }
-  throw UsageError(fmt::format("{} '{}' is not a number of bytes, such as 1073741824, 512M or 2GiB", flag,
-                               text));
+  throw UsageError(fmt::format("{} '{}' is not a number of bytes, such as 1073741824, 512M or 2GiB",
+                               flag, text));
 }
 
 KvGeometry ParseShape(const std::string& text) {
@@ -216,8 +239,10 @@ KvGeometry ParseShape(const std::string& text) {
     good = ParseNumber(parts[i], &numbers[i]) && numbers[i] >= 1 && numbers[i] <= (1 << 20);
   }
   if (!good) {
-    throw UsageError(fmt::format("--shape '{}' is not LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], for example "
-                                 "32,8,128,32", text));
+    throw UsageError(
+        fmt::format("--shape '{}' is not LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], for example "
+                    "32,8,128,32",
+                    text));
   }
   if (parts.size() == 3) numbers[3] = numbers[1];
   const KvGeometry geometry{static_cast<int>(numbers[0]), static_cast<int>(numbers[1]),

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,7 +22,8 @@ struct KvFlags {
   void AddPolicy(CLI::App& command);  // --kv-sinks --kv-window --kv-skip-layers
   void AddBudget(CLI::App& command);  // --kv-budget
 
-  // Throws a usage error for what no model could take. What one model cannot take, CheckKvSpec says.
+  // Throws a usage error for what no model could take. What one model cannot take, CheckKvSpec
+  // says.
   KvSpec Spec() const;
   // The same where the flags hold lists: every preset, or every K format with every V format.
   std::vector<KvSpec> Specs() const;
@@ -54,7 +54,8 @@ struct CompatibilityFlags {
 void AddThreads(CLI::App& command, int* threads);  // -t
 int DefaultThreads();
 
-// For options that are numbers: refuses what is below `low` or above `high` with one short sentence.
+// For options that are numbers: refuses what is below `low` or above `high` with one short
+// sentence.
 CLI::Validator Count(int64_t low, int64_t high = int64_t{1} << 40);
 
 // "0,2,5-7"

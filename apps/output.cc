@@ -34,19 +34,19 @@ std::string Quoted(const std::string& cell) {
 
 void Write(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-    throw Failure(kExitFailed, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+    throw Failure(kExitFailed,
+                  fmt::format("cannot write to standard output: {}", std::strerror(errno)));
   }
 }
 
 void Flush() {
   if (std::fflush(stdout) != 0) {
-    throw Failure(kExitFailed, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+    throw Failure(kExitFailed,
+                  fmt::format("cannot write to standard output: {}", std::strerror(errno)));
   }
 }
 
-void Note(std::string_view message) {
-  fmt::print(stderr, "kvant: {}\n", message);
-}
+void Note(std::string_view message) { fmt::print(stderr, "kvant: {}\n", message); }
 
 std::string Grouped(int64_t number) {
   std::string digits = fmt::format("{}", std::abs(number));

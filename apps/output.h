@@ -25,12 +25,12 @@ void Flush();
 // One line on standard error, "kvant: …".
 void Note(std::string_view message);
 
-std::string Grouped(int64_t number);          // 1,234,567
-std::string Grouped(double number);           // the same; a fraction keeps two digits
+std::string Grouped(int64_t number);                       // 1,234,567
+std::string Grouped(double number);                        // the same; a fraction keeps two digits
 std::string Plural(int64_t count, std::string_view word);  // "1 layer", "2 layers"
-std::string HumanBytes(double bytes);         // "544.00 MiB"
-std::string HumanRate(double bytes_per_s);    // "1.550 TB/s"
-std::string HumanTime(double milliseconds);   // "0.368 ms", "27.5 us"
+std::string HumanBytes(double bytes);                      // "544.00 MiB"
+std::string HumanRate(double bytes_per_s);                 // "1.550 TB/s"
+std::string HumanTime(double milliseconds);                // "0.368 ms", "27.5 us"
 
 // Columns of text; the first is flush left, all others flush right.
 class Table {

@@ -96,8 +96,8 @@ void CheckWritable(const std::string& path) {
 void WriteFile(const std::string& path, const std::string& text) {
   std::error_code ignored;
   // A pipe or device is written where it stands; renaming over it would replace it by a file.
-  const bool in_place = std::filesystem::exists(path, ignored) &&
-                        !std::filesystem::is_regular_file(path, ignored);
+  const bool in_place =
+      std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
   const std::string part = in_place ? path : fmt::format("{}.{}.part", path, getpid());
   std::FILE* const file = std::fopen(part.c_str(), "wb");
   if (file == nullptr) throw WriteFailure(path);

@@ -9,8 +9,8 @@
 
 namespace kvant::cli {
 
-// jsonl goes out row by row, all else at the end. csv has every field of the rows; table and md have
-// the columns that the command chose for people.
+// jsonl goes out row by row, all else at the end. csv has every field of the rows; table and md
+// have the columns that the command chose for people.
 class RowPrinter {
  public:
   // format: table, json, jsonl, md or csv.

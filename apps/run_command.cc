@@ -36,7 +36,8 @@ struct RunOptions {
   bool has_prompt = false, chat = false, json = false, verbose = false;
 };
 
-std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model, const std::string& text) {
+std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
+                                  const std::string& text) {
   std::vector<int32_t> tokens;
   if (options.chat) {
     std::vector<ChatTurn> turns;
@@ -58,22 +59,26 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
 }
 
 // The last new token is shown but never cached, so it needs no room.
-GenerateOptions FitToContext(GenerateOptions generate, int64_t prompt_tokens, int64_t context_tokens) {
+GenerateOptions FitToContext(GenerateOptions generate, int64_t prompt_tokens,
+                             int64_t context_tokens) {
   const int64_t room = context_tokens - prompt_tokens + 1;
   if (generate.max_tokens < 0 && room > 0) generate.max_tokens = room;
   if (room > 0 && generate.max_tokens <= room) return generate;
-  throw Failure(kExitFailed, fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
-                                         prompt_tokens, std::max<int64_t>(generate.max_tokens, 1), context_tokens));
+  throw Failure(
+      kExitFailed,
+      fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
+                  prompt_tokens, std::max<int64_t>(generate.max_tokens, 1), context_tokens));
 }
 
-// Streams the answer unless it is to be part of a JSON. A prompt that was interrupted leaves what its
-// finished chunks cost.
+// Streams the answer unless it is to be part of a JSON. A prompt that was interrupted leaves what
+// its finished chunks cost.
 GenerateResult RunSession(const RunOptions& o, const GenerateOptions& generate, const Model& model,
                           Session& session, const std::vector<int32_t>& prompt) {
   Progress bar("prompt");
-  const RunControl control{.progress = [&](int64_t done, int64_t total) {
-                             bar.Update(static_cast<double>(done), static_cast<double>(total));
-                           },
+  const RunControl control{.progress =
+                               [&](int64_t done, int64_t total) {
+                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
+                               },
                            .cancel = &Interrupted()};
   const auto show = [&](std::string_view text) {
     bar.Clear();
@@ -121,8 +126,8 @@ int64_t PeakMemoryBytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-Json RunJson(const RunOptions& o, const Model& model, const Session& session, const GenerateResult& r,
-             const Json& ledger) {
+Json RunJson(const RunOptions& o, const Model& model, const Session& session,
+             const GenerateResult& r, const Json& ledger) {
   Json json = Header(session.threads());
   AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
   json["formats"] = LayerFormatsJson(session.kv(), model.geometry().layers);
@@ -130,8 +135,11 @@ Json RunJson(const RunOptions& o, const Model& model, const Session& session, co
   json["kv_window_tokens"] = session.kv().window_tokens;
   json["context_tokens"] = session.context_tokens();
   const SamplerOptions& sampler = o.generate.sampler;
-  json["sampler"] = {{"temperature", Shortest(sampler.temperature)}, {"top_k", sampler.top_k},
-                     {"top_p", Shortest(sampler.top_p)}, {"min_p", Shortest(sampler.min_p)}, {"seed", sampler.seed}};
+  json["sampler"] = {{"temperature", Shortest(sampler.temperature)},
+                     {"top_k", sampler.top_k},
+                     {"top_p", Shortest(sampler.top_p)},
+                     {"min_p", Shortest(sampler.min_p)},
+                     {"seed", sampler.seed}};
   json["prompt_tokens"] = r.prompt_tokens;
   json["stop"] = StopReasonName(r.stop_reason);
   json["text"] = r.text;
@@ -145,17 +153,20 @@ Json RunJson(const RunOptions& o, const Model& model, const Session& session, co
 }
 
 std::string RateText(const Json& tokens_per_s) {
-  return tokens_per_s.is_null() ? "not timed" : fmt::format("{:.1f} tokens/s", tokens_per_s.get<double>());
+  return tokens_per_s.is_null() ? "not timed"
+                                : fmt::format("{:.1f} tokens/s", tokens_per_s.get<double>());
 }
 
 // The same figures as the JSON's ledger, for people.
 std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::string& formats) {
   const auto bytes = [&](const char* field) { return HumanBytes(ledger[field].get<double>()); };
-  std::string text = fmt::format("KV cache of {}: {}\n", Plural(ledger["tokens"].get<int64_t>(), "token"), formats);
+  std::string text = fmt::format("KV cache of {}: {}\n",
+                                 Plural(ledger["tokens"].get<int64_t>(), "token"), formats);
   Table table({"", "bytes", ""});
   const std::pair<const char*, const char*> kLines[] = {
-      {"codes", "code_bytes"},     {"metadata", "metadata_bytes"}, {"window", "window_bytes"}, {"sinks", "sink_bytes"},
-      {"padding", "padding_bytes"}, {"together", "kv_bytes"},       {"allocated", "allocated_bytes"}};
+      {"codes", "code_bytes"},         {"metadata", "metadata_bytes"}, {"window", "window_bytes"},
+      {"sinks", "sink_bytes"},         {"padding", "padding_bytes"},   {"together", "kv_bytes"},
+      {"allocated", "allocated_bytes"}};
   for (const auto& [name, field] : kLines) {
     table.Add({name, Grouped(ledger[field].get<int64_t>()), bytes(field)});
   }
@@ -163,12 +174,17 @@ std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::s
   text += fmt::format("  {:.2f} bits a value. A step reads {}: {} of weights and {} of cache.\n",
                       ledger["effective_bits"].get<double>(), bytes("bytes_read_per_token"),
                       bytes("weight_bytes_read_per_token"), bytes("kv_bytes_read_per_token"));
-  text += fmt::format("  Prompt  {}, {}\n", Plural(r.prompt_tokens, "token"), RateText(ledger["prefill_tokens_per_s"]));
-  text += fmt::format("  Decode  {}, {}", Plural(r.decoded_tokens, "step"), RateText(ledger["decode_tokens_per_s"]));
+  text += fmt::format("  Prompt  {}, {}\n", Plural(r.prompt_tokens, "token"),
+                      RateText(ledger["prefill_tokens_per_s"]));
+  text += fmt::format("  Decode  {}, {}", Plural(r.decoded_tokens, "step"),
+                      RateText(ledger["decode_tokens_per_s"]));
   if (!ledger["decode_GBps"].is_null()) {
-    const double rate = ledger["decode_GBps"].get<double>(), limit = ledger["read_bw_GBps"].get<double>();
-    text += fmt::format(", {:.2f} ms each: {:.2f} GB/s, {:.0f} % of the {:.2f} GB/s that this machine reads",
-                        1e3 * r.decode_seconds / static_cast<double>(r.decoded_tokens), rate, 100 * rate / limit, limit);
+    const double rate = ledger["decode_GBps"].get<double>(),
+                 limit = ledger["read_bw_GBps"].get<double>();
+    text += fmt::format(
+        ", {:.2f} ms each: {:.2f} GB/s, {:.0f} % of the {:.2f} GB/s that this machine reads",
+        1e3 * r.decode_seconds / static_cast<double>(r.decoded_tokens), rate, 100 * rate / limit,
+        limit);
   }
   return text + "\n";
 }
@@ -178,11 +194,12 @@ void PrintSetup(const Model& model, const Session& session) {
   Note(fmt::format("{} ({}): {} layers, {} KV heads of {} channels, {} query heads", model.name(),
                    model.architecture(), g.layers, g.kv_heads, g.head_dim, g.q_heads));
   Note(fmt::format("{}, context {} tokens, {} sinks, window {}",
-                   Plural(session.threads(), "thread"), session.context_tokens(), session.kv().sinks_tokens,
-                   session.kv().window_tokens));
+                   Plural(session.threads(), "thread"), session.context_tokens(),
+                   session.kv().sinks_tokens, session.kv().window_tokens));
   const std::vector<FormatPair> formats = session.layer_formats();
   for (size_t layer = 0; layer < formats.size(); ++layer) {
-    Note(fmt::format("layer {}: K {}, V {}", layer, FormatSpec(formats[layer].k), FormatSpec(formats[layer].v)));
+    Note(fmt::format("layer {}: K {}, V {}", layer, FormatSpec(formats[layer].k),
+                     FormatSpec(formats[layer].v)));
   }
 }
 
@@ -191,8 +208,10 @@ void CheckRequest(const RunOptions& o) {
   if (o.has_prompt == !o.file.empty()) throw UsageError("run needs either -p TEXT or -f FILE");
   if (!o.system.empty() && !o.chat) throw UsageError("--system needs --chat");
   if (o.keep != 0) {
-    throw UsageError(fmt::format("--keep {} is not possible: a full context ends the run, it is not shifted; "
-                                 "possible: 0", o.keep));
+    throw UsageError(
+        fmt::format("--keep {} is not possible: a full context ends the run, it is not shifted; "
+                    "possible: 0",
+                    o.keep));
   }
   Check(o.generate.sampler.Validate());
   if (!o.stats.empty()) CheckWritable(o.stats);
@@ -210,7 +229,8 @@ int RunRun(const RunOptions& o) {
   const Model model = o.model.Load();
   const std::vector<int32_t> prompt = EncodePrompt(o, model, text);
   Session session = Unwrap(Session::Create(model, o.model.Session(spec, budget_bytes)));
-  const GenerateOptions generate = FitToContext(o.generate, std::ssize(prompt), session.context_tokens());
+  const GenerateOptions generate =
+      FitToContext(o.generate, std::ssize(prompt), session.context_tokens());
   if (o.verbose) PrintSetup(model, session);
   CatchInterrupt();
   const GenerateResult result = RunSession(o, generate, model, session, prompt);
@@ -222,7 +242,8 @@ int RunRun(const RunOptions& o) {
   } else {
     Write("\n");
     Flush();
-    fmt::print(stderr, "\n{}", LedgerText(result, ledger, LayerFormatsText(spec, model.geometry().layers)));
+    fmt::print(stderr, "\n{}",
+               LedgerText(result, ledger, LayerFormatsText(spec, model.geometry().layers)));
   }
   return result.stop_reason == StopReason::kCancelled ? kExitInterrupted : kExitDone;
 }
@@ -232,38 +253,59 @@ int RunRun(const RunOptions& o) {
 void AddRun(CLI::App& root, Action* action) {
   const auto o = std::make_shared<RunOptions>();
   o->generate.max_tokens = 64;
-  CLI::App* const command = root.add_subcommand("run", "Generate text; ends with the ledger of its cache");
+  CLI::App* const command =
+      root.add_subcommand("run", "Generate text; ends with the ledger of its cache");
   command->footer(kFooter);
   o->model.Add(*command);
-  CLI::Option* const prompt = command->add_option("-p,--prompt", o->prompt, "The prompt")->type_name("TEXT");
-  command->add_option("-f,--file", o->file, "A file with the prompt, - for standard input")->type_name("FILE");
+  CLI::Option* const prompt =
+      command->add_option("-p,--prompt", o->prompt, "The prompt")->type_name("TEXT");
+  command->add_option("-f,--file", o->file, "A file with the prompt, - for standard input")
+      ->type_name("FILE");
   command->add_option("--prompt-tokens", o->prompt_tokens, "Only the first N tokens of the prompt")
-      ->type_name("N")->check(Count(1));
-  command->add_option("-n,--predict", o->generate.max_tokens, "New tokens at most, -1 for what the context holds [64]")
-      ->type_name("N")->check(Count(-1));
+      ->type_name("N")
+      ->check(Count(1));
+  command
+      ->add_option("-n,--predict", o->generate.max_tokens,
+                   "New tokens at most, -1 for what the context holds [64]")
+      ->type_name("N")
+      ->check(Count(-1));
   command->add_option("-c,--ctx-size", o->model.context_tokens, "Longest timeline [the model's]")
-      ->type_name("N")->check(Count(0));
+      ->type_name("N")
+      ->check(Count(0));
   command->add_flag("--chat", o->chat, "Put the prompt into the model's chat template");
   command->add_option("--system", o->system, "System message of --chat")->type_name("TEXT");
-  command->add_option("--temp", o->generate.sampler.temperature, "Temperature, 0 for greedy [0.8]")->type_name("X");
-  command->add_option("--top-k", o->generate.sampler.top_k, "Keep the K likeliest, 0 for all [40]")->type_name("K");
-  command->add_option("--top-p", o->generate.sampler.top_p, "Keep the likeliest that sum to P, 1 for all [0.95]")
+  command->add_option("--temp", o->generate.sampler.temperature, "Temperature, 0 for greedy [0.8]")
+      ->type_name("X");
+  command->add_option("--top-k", o->generate.sampler.top_k, "Keep the K likeliest, 0 for all [40]")
+      ->type_name("K");
+  command
+      ->add_option("--top-p", o->generate.sampler.top_p,
+                   "Keep the likeliest that sum to P, 1 for all [0.95]")
       ->type_name("P");
-  command->add_option("--min-p", o->generate.sampler.min_p, "Keep those P times as likely as the first [0.05]")
+  command
+      ->add_option("--min-p", o->generate.sampler.min_p,
+                   "Keep those P times as likely as the first [0.05]")
       ->type_name("P");
-  command->add_option("-r,--reverse-prompt", o->generate.stop, "Stop before this text; may be given again")
+  command
+      ->add_option("-r,--reverse-prompt", o->generate.stop,
+                   "Stop before this text; may be given again")
       ->type_name("TEXT");
-  command->add_option("-s,--seed", o->generate.sampler.seed, "Seed of the sampler [0]")->type_name("N");
+  command->add_option("-s,--seed", o->generate.sampler.seed, "Seed of the sampler [0]")
+      ->type_name("N");
   command->add_flag("--ignore-eos", o->generate.ignore_end, "Go on after the model's end of text");
-  command->add_option("--keep", o->keep, "Accepted for llama.cpp's scripts: 0, a context is never shifted")
+  command
+      ->add_option("--keep", o->keep,
+                   "Accepted for llama.cpp's scripts: 0, a context is never shifted")
       ->type_name("0");
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->kv.AddBudget(*command);
   o->compatibility.Add(*command);
   command->add_flag("--json", o->json, "Print one JSON object instead of the text");
-  command->add_option("--stats", o->stats, "Also write that JSON object to FILE")->type_name("FILE");
-  command->add_flag("--verbose", o->verbose, "Say what was set up, with the formats of every layer");
+  command->add_option("--stats", o->stats, "Also write that JSON object to FILE")
+      ->type_name("FILE");
+  command->add_flag("--verbose", o->verbose,
+                    "Say what was set up, with the formats of every layer");
   command->callback([o, prompt, action] {
     o->has_prompt = prompt->count() > 0;
     *action = [o] { return RunRun(*o); };

@@ -14,10 +14,10 @@ namespace kvant {
 
 struct AttentionBenchOptions {
   KvGeometry geometry;
-  std::vector<KvSpec> specs;     // compared with each other in the same minute
-  std::vector<Isa> isas;         // empty: the active one
-  std::vector<int64_t> depths;   // cached tokens of a sequence
-  int64_t batch = 1;             // sequences, each with pages of its own
+  std::vector<KvSpec> specs;    // compared with each other in the same minute
+  std::vector<Isa> isas;        // empty: the active one
+  std::vector<int64_t> depths;  // cached tokens of a sequence
+  int64_t batch = 1;            // sequences, each with pages of its own
   int threads = 1;
   int repetitions = 15;
   uint64_t seed = 0;
@@ -28,8 +28,9 @@ struct AttentionBenchRow {
   KvSpec spec;
   Isa isa = Isa::kScalar;
   int64_t depth_tokens = 0;
-  int64_t kv_bytes = 0;             // that one step reads
-  std::vector<int64_t> samples_ns;  // by repetition; the same one of every spec ran one after another
+  int64_t kv_bytes = 0;  // that one step reads
+  std::vector<int64_t>
+      samples_ns;  // by repetition; the same one of every spec ran one after another
   int64_t median_ns = 0;
 };
 

@@ -32,7 +32,8 @@ struct HeldBytes {
   int64_t code_bytes = 0;
   int64_t metadata_bytes = 0;
   int64_t padding_bytes = 0;
-  int64_t window_bytes = 0;  // pages held as written: the open one, the window and one to cut back to
+  int64_t window_bytes =
+      0;  // pages held as written: the open one, the window and one to cut back to
   int64_t sink_bytes = 0;
   int64_t kv_bytes = 0;  // the sum
   double effective_bits = 0;
@@ -63,12 +64,12 @@ struct KvExplanation {
   KeptTokens sinks;
   double ledger_stream_ms = 0;  // reading ledger.read_bytes once
 
-  double flops = 0;          // products and sums of one decode step's attention, all sequences
-  double flops_per_byte = 0; // of kv.bytes
-  double compute_ms = 0;     // flops at the device's matrix rate; 0 if that is unknown
-  bool fits = true;          // ledger.kv_bytes within the device's memory (weights not counted)
-  std::string bound;         // the limit that holds: "memory bandwidth", "matrix arithmetic" or
-                             // "memory capacity"
+  double flops = 0;           // products and sums of one decode step's attention, all sequences
+  double flops_per_byte = 0;  // of kv.bytes
+  double compute_ms = 0;      // flops at the device's matrix rate; 0 if that is unknown
+  bool fits = true;           // ledger.kv_bytes within the device's memory (weights not counted)
+  std::string bound;          // the limit that holds: "memory bandwidth", "matrix arithmetic" or
+                              // "memory capacity"
 };
 
 // Fails as CheckKvSpec does, or with kInvalidArgument for a context outside [1, 2^31) tokens or a
@@ -88,10 +89,10 @@ double PageBytesPerToken(const KvGeometry& geometry, const KvSpec& spec);
 struct GroupExample {
   Format format;
   double min = 0, max = 0;
-  double exact_scale = 0;  // before it is rounded to f16
-  double scale = 0;        // as stored
-  double zero = 0;         // the stored integer zero, real zero or minimum; 0 if symmetric
-  std::vector<int> codes;  // as stored, 0 .. 2^bits - 1
+  double exact_scale = 0;      // before it is rounded to f16
+  double scale = 0;            // as stored
+  double zero = 0;             // the stored integer zero, real zero or minimum; 0 if symmetric
+  std::vector<int> codes;      // as stored, 0 .. 2^bits - 1
   std::vector<uint8_t> bytes;  // the codes in order, the first in the lowest bits
   std::vector<double> decoded;
   std::vector<double> errors;  // decoded - value

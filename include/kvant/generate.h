@@ -34,9 +34,9 @@ struct GenerateResult {
   int64_t prompt_tokens = 0;
   int64_t decoded_tokens = 0;  // steps of one token: one less than were sampled
   double prefill_seconds = 0;
-  double decode_seconds = 0;      // of these steps, with sampling
-  CacheLedger ledger;             // after the last step
-  int64_t kv_bytes_read_per_token = 0;      // by a decode step at the last length
+  double decode_seconds = 0;            // of these steps, with sampling
+  CacheLedger ledger;                   // after the last step
+  int64_t kv_bytes_read_per_token = 0;  // by a decode step at the last length
   int64_t weight_bytes_read_per_token = 0;
   int64_t decode_bytes_read = 0;  // cache and weights, by all the decode steps
 

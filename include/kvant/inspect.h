@@ -18,8 +18,8 @@ struct GgufEntryText {
 };
 
 struct GgufTensorText {
-  std::string name;  // control bytes escaped
-  std::string type;  // "Q4_1"
+  std::string name;           // control bytes escaped
+  std::string type;           // "Q4_1"
   std::vector<int64_t> dims;  // [row length, rows, …]
   int64_t bytes = 0;
 };
@@ -34,8 +34,8 @@ struct GgufTypeTotal {
 struct GgufSummary {
   uint32_t version = 0;
   int64_t file_bytes = 0;
-  uint64_t file_hash = 0;  // XXH64 with seed 0 of the whole file
-  std::string architecture;  // empty where the file names none
+  uint64_t file_hash = 0;               // XXH64 with seed 0 of the whole file
+  std::string architecture;             // empty where the file names none
   std::vector<GgufEntryText> metadata;  // in file order, as are the tensors
   std::vector<GgufTensorText> tensors;
   std::vector<GgufTypeTotal> types;  // most bytes first
@@ -46,7 +46,8 @@ struct GgufSummary {
   int64_t sliding_window_tokens = 0;   // some layers see only that many tokens; 0: none
 };
 
-// Fails as a GGUF reader does: kNotFound, kIo, kCorrupt or kUnsupported, the message naming the file.
+// Fails as a GGUF reader does: kNotFound, kIo, kCorrupt or kUnsupported, the message naming the
+// file.
 Result<GgufSummary> InspectGguf(const std::string& path);
 
 }  // namespace kvant

@@ -17,8 +17,8 @@ struct Device {
   std::string source;  // where the figures come from
   double read_bytes_per_s = 0;
   double memory_bytes = 0;
-  double matrix_flops_per_s = 0;        // dense f16 products, an FMA counts as two
-  double lane_instructions_per_s = 0;   // issue limit: 4 schedulers x 32 lanes x SMs x clock
+  double matrix_flops_per_s = 0;       // dense f16 products, an FMA counts as two
+  double lane_instructions_per_s = 0;  // issue limit: 4 schedulers x 32 lanes x SMs x clock
 
   // Lane instructions that fit into the time of reading one byte; 0 if unknown.
   double IssueBudgetPerByte() const { return lane_instructions_per_s / read_bytes_per_s; }
@@ -32,7 +32,7 @@ Result<Device> FindDevice(std::string_view name);
 
 // What streaming reads of memory give on this machine.
 struct ReadBandwidth {
-  double best_bytes_per_s = 0;    // of all passes
+  double best_bytes_per_s = 0;  // of all passes
   double median_bytes_per_s = 0;
   int threads = 0;
   int64_t buffer_bytes = 0;  // 4 times all last-level caches, but 128 MiB to 1 GiB

@@ -211,7 +211,7 @@ struct MetadataReader {
       default: centred = Mul(scale, half); break;
     }
   }
-  // The same for `count` groups, into the scratch.
+  // The same for `count` groups, into scale[0 .. count) and centred.
   void ReadAll(const std::byte* scales, int count, SegmentScratch& s) const {
     for (int i = 0; i < count; i += kLaneBlock) {
       F scale, centred;
@@ -222,98 +222,116 @@ struct MetadataReader {
   }
 };
 
-// Rounds 16 * NV values to 8 bits with one step. `sum` is of the rounded values: it is what centres
-// the codes exactly.
-struct RoundedSum {
-  float step;
-  float sum;
-};
-template <int NV>
-KVANT_INLINE RoundedSum RoundVectors(const F (&values)[NV], F amax_lanes, int8_t* to) {
-  const float amax = ReduceMax(amax_lanes);
-  const F inverse = Set(amax > 1e-35f ? 127.0f / amax : 0.0f);  // below: the quotient overflows
-  I total = ZeroI();
-  for (int i = 0; i < NV; ++i) {
-    const I r = Round(Mul(values[i], inverse));
-    StoreI8(to + i * kLaneBlock, r);
-    total = AddI(total, r);
-  }
-  return {amax * (1.0f / 127.0f), static_cast<float>(ReduceAddI(total))};
-}
-// The same for any count, from folded[].
-inline RoundedSum RoundFolded(const SegmentScratch& s, int count, F amax_lanes, int8_t* to) {
-  const float amax = ReduceMax(amax_lanes);
-  const F inverse = Set(amax > 1e-35f ? 127.0f / amax : 0.0f);
-  I total = ZeroI();
+// ---- rounding to 8 bits ------------------------------------------------------------------------------
+
+// Units per value for a largest value; 0 below 1e-35, where the quotient would overflow.
+inline F InverseStep(F amax) { return KeepAbove(Div(Set(127.0f), amax), amax, Set(1e-35f)); }
+
+// Rounds x[0..count) alone, as vector `v`; constant[v] becomes what the centre of the codes adds to
+// its dots, in units.
+inline void RoundVector(const float* x, int count, F amax_lanes, float centre, int v, int8_t* to,
+                        SegmentScratch& s) {
+  const F amax = Set(ReduceMax(amax_lanes));
+  const F inverse = InverseStep(amax);
+  I units = ZeroI();
   for (int i = 0; i < count; i += kLaneBlock) {
-    const I r = Round(Mul(Load(s.folded + i), inverse));
+    const I r = Round(Mul(Load(x + i), inverse));
     StoreI8(to + i, r);
-    total = AddI(total, r);
+    units = AddI(units, r);
   }
-  return {amax * (1.0f / 127.0f), static_cast<float>(ReduceAddI(total))};
+  alignas(64) float step[kLaneBlock];
+  Store(step, Mul(amax, Set(1.0f / 127.0f)));
+  s.step[v] = step[0];
+  s.constant[v] = centre * static_cast<float>(ReduceAddI(units));
 }
 
-// Folds scales into the vectors of all rows: x[r] * scale, rounded to 8 bits, and the part of the
-// result that no code carries. NV vectors stay in registers; NV = 0 serves any length from memory.
-//   x(r)  the vector of row r, [count]      to: [rows][count]      meaning: [rows]
-template <int NV, typename Vector>
-inline void FoldRows(const MetadataReader& reader, float centre, const std::byte* scales, int count,
-                     int rows, const Vector& x, SegmentScratch& s, int8_t* to, Rounded* meaning) {
-  const auto constant_of = [&](F lanes, const RoundedSum& r) {
-    return ReduceAdd(lanes) - r.step * (centre * r.sum);
-  };
-  if constexpr (NV == 0) {
-    reader.ReadAll(scales, count, s);
-    for (int r = 0; r < rows; ++r, to += count) {
-      F amax = Zero(), constant = Zero();
-      for (int i = 0; i < count; i += kLaneBlock) {
-        const F value = Load(x(r) + i), folded = Mul(value, Load(s.scale + i));
-        Store(s.folded + i, folded);
-        amax = Max(amax, Abs(folded));
-        constant = Fma(value, Load(s.centred + i), constant);
+// Folds the scales of each slot into the vectors of all rows, x * scale, and rounds them to 8 bits.
+// constant[v] becomes what no code carries. Reductions and divisions of 16 vectors are done together:
+// one by one they took a quarter of an int4 page.
+//   scales_of(slot) -> [count] f16 scales      x_of(slot, row) -> [count] values
+template <int NR, typename ScalesOf, typename VectorOf>
+inline void FoldSlots(const SideLayout& side, int slots, int count, const ScalesOf& scales_of,
+                      const VectorOf& x_of, SegmentScratch& s) {
+  const MetadataReader reader(side);
+  for (int slot = 0; slot < slots; ++slot) {  // largest values, and the offsets' share
+    const std::byte* scales = scales_of(slot);
+    F amax[NR], constant[NR];
+    for (int r = 0; r < NR; ++r) amax[r] = constant[r] = Zero();
+    for (int i = 0; i < count; i += kLaneBlock) {
+      F scale, centred;
+      reader.Read(scales + 2 * i, scale, centred);
+      Store(s.scale + slot * count + i, scale);
+      for (int r = 0; r < NR; ++r) {
+        const F x = Load(x_of(slot, r) + i);
+        amax[r] = Max(amax[r], Abs(Mul(x, scale)));
+        constant[r] = Fma(x, centred, constant[r]);
       }
-      const RoundedSum rounded = RoundFolded(s, count, amax, to);
-      meaning[r] = {rounded.step, constant_of(constant, rounded), 0.0f};
     }
-  } else {
-    F scale[NV], centred[NV];
-    for (int i = 0; i < NV; ++i) reader.Read(scales + 2 * kLaneBlock * i, scale[i], centred[i]);
-    for (int r = 0; r < rows; ++r, to += NV * kLaneBlock) {
-      F folded[NV], amax = Zero(), constant = Zero();
-      for (int i = 0; i < NV; ++i) {
-        const F value = Load(x(r) + i * kLaneBlock);
-        folded[i] = Mul(value, scale[i]);
-        amax = Max(amax, Abs(folded[i]));
-        constant = Fma(value, centred[i], constant);
+    for (int r = 0; r < NR; ++r) {
+      Store(s.lane_max[slot * NR + r], amax[r]);
+      Store(s.lane_sum[slot * NR + r], constant[r]);
+    }
+  }
+  const int vectors = slots * NR;
+  for (int v = 0; v < vectors; v += kLaneBlock) {
+    const F amax = ReduceMax16(s.lane_max[v]);
+    Store(s.step + v, Mul(amax, Set(1.0f / 127.0f)));
+    Store(s.inverse + v, InverseStep(amax));
+    Store(s.constant + v, ReduceAdd16(s.lane_sum[v]));
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    F inverse[NR];
+    I units[NR];
+    for (int r = 0; r < NR; ++r) {
+      inverse[r] = Set(s.inverse[slot * NR + r]);
+      units[r] = ZeroI();
+    }
+    int8_t* to = s.rounded + slot * NR * count;
+    for (int i = 0; i < count; i += kLaneBlock) {
+      const F scale = Load(s.scale + slot * count + i);
+      for (int r = 0; r < NR; ++r) {
+        const I rounded = Round(Mul(Mul(Load(x_of(slot, r) + i), scale), inverse[r]));
+        StoreI8(to + r * count + i, rounded);
+        units[r] = AddI(units[r], rounded);
       }
-      const RoundedSum rounded = RoundVectors(folded, amax, to);
-      meaning[r] = {rounded.step, constant_of(constant, rounded), 0.0f};
     }
+    for (int r = 0; r < NR; ++r) StoreI(s.lane_units[slot * NR + r], units[r]);
+  }
+  const F centre = Set(CentreOf(side.format));
+  for (int v = 0; v < vectors; v += kLaneBlock) {
+    const F middle = Mul(centre, ToFloat(ReduceAddI16(s.lane_units[v])));
+    Store(s.constant + v, Sub(Load(s.constant + v), Mul(Load(s.step + v), middle)));
   }
 }
 
-// Calls fn(NV): the vectors of `count` values where they fit into registers, 0 otherwise.
+// Calls fn(NR) with the number of rows as a constant.
 template <typename Fn>
-inline void WithVectors(int count, const Fn& fn) {
+inline void WithRows(int rows, const Fn& fn) {
   using std::integral_constant;
-  switch (count / kLaneBlock) {
-    case 4: return fn(integral_constant<int, 4>{});
-    case 5: return fn(integral_constant<int, 5>{});
-    case 6: return fn(integral_constant<int, 6>{});
-    case 7: return fn(integral_constant<int, 7>{});
-    case 8: return fn(integral_constant<int, 8>{});
-    default: return fn(integral_constant<int, 0>{});
+  switch (rows) {
+    case 1: return fn(integral_constant<int, 1>{});
+    case 2: return fn(integral_constant<int, 2>{});
+    case 3: return fn(integral_constant<int, 3>{});
+    default: return fn(integral_constant<int, 4>{});
   }
 }
 
-// Asks for the bytes of a side ahead of their use: every line, straight into L1.
+// ---- prefetch ----------------------------------------------------------------------------------------
+
+// Asks for bytes ahead of their use: every line, straight into L1.
 inline void PrefetchBytes(const std::byte* at, int bytes) {
   for (int i = 0; i < bytes; i += 64) Prefetch(at + i);
 }
-// The part of a side that block `ref` reads: codes or values, and its metadata.
-inline void PrefetchBlock(const SideLayout& side, const std::byte* base, int block) {
+
+// Codes are asked for this many blocks before their dots: some 1,500 cycles. All blocks of a segment
+// at once would push each other out of a 32 KiB L1.
+constexpr int kPrefetchBlocks = 2;
+
+inline void PrefetchCodes(const SideLayout& side, const std::byte* base, int block) {
   PrefetchBytes(base + side.metadata_bytes + static_cast<int64_t>(block) * side.block_bytes,
                 side.block_bytes);
+}
+inline void PrefetchMetadata(const SideLayout& side, const std::byte* base, int block) {
   if (side.block_metadata_bytes != 0) {
     PrefetchBytes(base + static_cast<int64_t>(block) * side.block_metadata_bytes,
                   side.block_metadata_bytes);
@@ -321,13 +339,37 @@ inline void PrefetchBlock(const SideLayout& side, const std::byte* base, int blo
     PrefetchBytes(base, side.metadata_bytes);
   }
 }
-inline void PrefetchV(const Segment& segment, int i) {
-  const BlockRef& ref = segment.blocks[i];
-  PrefetchBlock(segment.layout->v, ref.page + segment.layout->v_offset_bytes, ref.block);
+// While block i of K is read: codes of a later block, K's or then V's, and V's metadata of block i.
+inline void PrefetchDuringK(const Segment& segment, int i) {
+  const PageLayout& layout = *segment.layout;
+  const BlockRef& now = segment.blocks[i];
+  PrefetchMetadata(layout.v, now.page + layout.v_offset_bytes, now.block);
+  const int ahead = i + kPrefetchBlocks;
+  if (ahead < segment.num_blocks) {
+    PrefetchCodes(layout.k, segment.blocks[ahead].page, segment.blocks[ahead].block);
+  } else if (ahead - segment.num_blocks < segment.num_blocks) {
+    const BlockRef& v = segment.blocks[ahead - segment.num_blocks];
+    PrefetchCodes(layout.v, v.page + layout.v_offset_bytes, v.block);
+  }
 }
-inline void PrefetchNextK(const Segment& segment, int i) {
-  if (segment.next == nullptr || i >= segment.next->num_blocks) return;
-  PrefetchBlock(segment.next->layout->k, segment.next->blocks[i].page, segment.next->blocks[i].block);
+// While block i of V is read: codes of a later block, V's or then the next segment's K's, and the
+// metadata of the next segment's block i.
+inline void PrefetchDuringV(const Segment& segment, int i) {
+  const PageLayout& layout = *segment.layout;
+  const int ahead = i + kPrefetchBlocks;
+  if (ahead < segment.num_blocks) {
+    const BlockRef& v = segment.blocks[ahead];
+    PrefetchCodes(layout.v, v.page + layout.v_offset_bytes, v.block);
+  }
+  const Segment* next = segment.next;
+  if (next == nullptr) return;
+  if (i < next->num_blocks) {
+    PrefetchMetadata(next->layout->k, next->blocks[i].page, next->blocks[i].block);
+  }
+  const int first = ahead - segment.num_blocks;
+  if (first >= 0 && first < next->num_blocks) {
+    PrefetchCodes(next->layout->k, next->blocks[first].page, next->blocks[first].block);
+  }
 }
 
 // ---- scores ----------------------------------------------------------------------------------------
@@ -342,23 +384,17 @@ inline int TokensOfGroup(const SideLayout& side) {
 // follow; one after the other each would wait for its own chain of reductions.
 inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
-  const MetadataReader reader(side);
-  const float centre = CentreOf(side.format);
-  const int group = TokensOfGroup(side);
-  WithVectors(side.padded_dim, [&](auto vectors) {
-    int8_t* to = s.rounded;
-    Rounded* meaning = s.meaning;
-    for (int i = 0; i < segment.num_blocks; ++i) {
-      const BlockRef& ref = segment.blocks[i];
-      for (int token = 0; token < kPageTokens; token += group) {
-        const int group_index = (ref.block * kPageTokens + token) / side.group;
-        FoldRows<decltype(vectors)::value>(
-            reader, centre, ref.page + static_cast<int64_t>(group_index) * side.padded_dim * 2,
-            side.padded_dim, rows.rows, [&](int r) { return rows.q[r]; }, s, to, meaning);
-        to += rows.rows * side.padded_dim;
-        meaning += rows.rows;
-      }
-    }
+  const int group = TokensOfGroup(side), groups = kPageTokens / group;
+  const int shift = std::countr_zero(static_cast<unsigned>(side.group));  // groups are powers of two
+  const auto scales_of = [&](int slot) {
+    const int block = groups == 1 ? slot : slot / groups;
+    const BlockRef& ref = segment.blocks[block];
+    const int token = ref.block * kPageTokens + (slot - block * groups) * group;
+    return ref.page + (static_cast<int64_t>(token) >> shift) * side.padded_dim * 2;
+  };
+  WithRows(rows.rows, [&](auto nr) {
+    FoldSlots<decltype(nr)::value>(side, segment.num_blocks * groups, side.padded_dim, scales_of,
+                                   [&](int, int r) { return rows.q[r]; }, s);
   });
 }
 
@@ -368,21 +404,20 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side);
   FoldChannelQueries(segment, rows, s);
-  const int8_t* x = s.rounded;
-  const Rounded* meaning = s.meaning;
+  int vector = 0;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
-    PrefetchV(segment, i);
+    PrefetchDuringK(segment, i);
     const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
     for (int token = 0; token < kPageTokens; token += group) {
       DotPlanes<kLow, kHigh, kTable>(
-          planes, token / kLaneBlock, group / kLaneBlock, 0, side.padded_dim / kStep, rows.rows, x,
-          side.padded_dim, [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
+          planes, token / kLaneBlock, group / kLaneBlock, 0, side.padded_dim / kStep, rows.rows,
+          s.rounded + vector * side.padded_dim, side.padded_dim,
+          [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
             Store(s.scores[r] + i * kPageTokens + token + lane,
-                  Fma(dot, Set(meaning[r].step), Set(meaning[r].constant)));
+                  Fma(dot, Set(s.step[vector + r]), Set(s.constant[vector + r])));
           });
-      meaning += rows.rows;
-      x += rows.rows * side.padded_dim;
+      vector += rows.rows;
     }
   }
 }
@@ -401,17 +436,16 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
       F amax = Zero(), total = Zero();
       for (int c = first; c < end; c += kLaneBlock) {
         const F q = Load(rows.q[r] + c);
-        Store(s.folded + c - first, q);
         amax = Max(amax, Abs(q));
         total = Add(total, q);
       }
-      const RoundedSum x =
-          RoundFolded(s, end - first, amax, s.rounded + r * side.padded_dim + first);
-      s.meaning[r] = {x.step, centre * x.sum, ReduceAdd(total)};
+      RoundVector(rows.q[r] + first, end - first, amax, centre, r,
+                  s.rounded + r * side.padded_dim + first, s);
+      s.mass[r] = ReduceAdd(total);
     }
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
-      if (g == 0) PrefetchV(segment, i);
+      if (g == 0) PrefetchDuringK(segment, i);
       reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                          static_cast<int64_t>(g) * kPageTokens * 2,
                      kPageTokens, s);
@@ -420,10 +454,10 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
           planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows, s.rounded, side.padded_dim,
           [&](int r, int t, F sums) KVANT_INLINE_LAMBDA {
             float* scores = s.scores[r] + i * kPageTokens + t;
-            const Rounded& q = s.meaning[r];  // constant: the centre's share of the dot
             const F before = g == 0 ? Zero() : Load(scores);
-            const F dot = Mul(Sub(sums, Set(q.constant)), Set(q.step));
-            Store(scores, Fma(Load(s.scale + t), dot, Fma(Load(s.centred + t), Set(q.mass), before)));
+            const F dot = Mul(Sub(sums, Set(s.constant[r])), Set(s.step[r]));
+            const F constant = Fma(Load(s.centred + t), Set(s.mass[r]), before);
+            Store(scores, Fma(Load(s.scale + t), dot, constant));
           });
     }
   }
@@ -538,18 +572,16 @@ inline void ForChunks(int first, int end, const Fn& fn) {
 inline void FoldTokenProbabilities(const Segment& segment, int g, const SegmentRows& rows,
                                    SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
-  const MetadataReader reader(side);
-  const float centre = CentreOf(side.format);
-  for (int i = 0; i < segment.num_blocks; ++i) {
+  const auto scales_of = [&](int i) {
     const BlockRef& ref = segment.blocks[i];
-    FoldRows<kPageTokens / kLaneBlock>(
-        reader, centre,
-        ref.page + segment.layout->v_offset_bytes +
-            static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
-            static_cast<int64_t>(g) * kPageTokens * 2,
-        kPageTokens, rows.rows, [&](int r) { return s.scores[r] + i * kPageTokens; }, s,
-        s.rounded + i * rows.rows * kPageTokens, s.meaning + i * rows.rows);
-  }
+    return ref.page + segment.layout->v_offset_bytes +
+           static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
+           static_cast<int64_t>(g) * kPageTokens * 2;
+  };
+  WithRows(rows.rows, [&](auto nr) {
+    FoldSlots<decltype(nr)::value>(side, segment.num_blocks, kPageTokens, scales_of,
+                                   [&](int i, int r) { return s.scores[r] + i * kPageTokens; }, s);
+  });
 }
 
 template <int kLow, int kHigh, bool kTable>
@@ -563,24 +595,26 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
                                                  : first + side.group / kLaneBlock;
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
-      if (g == 0) PrefetchNextK(segment, i);
+      if (g == 0) PrefetchDuringV(segment, i);
       ForChunks(first, end, [&](int chunk, int inside, int count) {
         const ChunkPlanes planes = PlanesOfChunk(side, ref.page + segment.layout->v_offset_bytes,
                                                  ref.block, chunk, table);
         const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
-        const Rounded* meaning = s.meaning + i * rows.rows;
+        const int vector = i * rows.rows;
+        float* weighted[kMaxRows];
+        for (int r = 0; r < rows.rows; ++r) weighted[r] = rows.out[r].weighted + first_lane;
         DotPlanes<kLow, kHigh, kTable>(
             planes, inside, count, 0, kPageTokens / kStep, rows.rows,
-            s.rounded + i * rows.rows * kPageTokens, kPageTokens,
+            s.rounded + vector * kPageTokens, kPageTokens,
             [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
-              float* weighted = rows.out[r].weighted + first_lane + lane;
-              Store(weighted, Fma(dot, Set(meaning[r].step), Load(weighted)));
+              float* at = weighted[r] + lane;
+              Store(at, Fma(dot, Set(s.step[vector + r]), Load(at)));
             });
       });
     }
     for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
       float constant = 0.0f;
-      for (int i = 0; i < segment.num_blocks; ++i) constant += s.meaning[i * rows.rows + r].constant;
+      for (int i = 0; i < segment.num_blocks; ++i) constant += s.constant[i * rows.rows + r];
       for (int c = first * kLaneBlock; c < end * kLaneBlock; c += kLaneBlock) {
         float* weighted = rows.out[r].weighted + c;
         Store(weighted, Add(Load(weighted), Set(constant)));
@@ -602,12 +636,11 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
       F amax = Zero(), total = Zero();
       for (int t = 0; t < group; t += kLaneBlock) {
         const F prob = Load(p + t);
-        Store(s.folded + t, prob);
         amax = Max(amax, prob);
         total = Add(total, prob);
       }
-      const RoundedSum x = RoundFolded(s, group, amax, s.rounded + r * kPageTokens + token);
-      s.meaning[r] = {x.step, centre * x.sum, ReduceAdd(total)};
+      RoundVector(p, group, amax, centre, r, s.rounded + r * kPageTokens + token, s);
+      s.mass[r] = ReduceAdd(total);
     }
     const int group_index = (ref.block * kPageTokens + token) / side.group;
     MetadataReader(side).ReadAll(base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
@@ -620,9 +653,8 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
           kPageTokens, [&](int r, int lane, F sums) KVANT_INLINE_LAMBDA {
             const int c = first_lane + lane;
             float* weighted = rows.out[r].weighted + c;
-            const Rounded& p = s.meaning[r];  // constant: the centre's share of the dot
-            const F dot = Mul(Sub(sums, Set(p.constant)), Set(p.step));
-            const F before = Fma(Load(s.centred + c), Set(p.mass), Load(weighted));
+            const F dot = Mul(Sub(sums, Set(s.constant[r])), Set(s.step[r]));
+            const F before = Fma(Load(s.centred + c), Set(s.mass[r]), Load(weighted));
             Store(weighted, Fma(Load(s.scale + c), dot, before));
           });
     });
@@ -692,7 +724,7 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Segmen
   const SideLayout& side = segment.layout->k;
   const auto each_block = [&](const auto& score) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchV(segment, i);
+      PrefetchDuringK(segment, i);
       score(segment.blocks[i], i);
     }
   };
@@ -722,7 +754,7 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   const SideLayout& side = segment.layout->v;
   const auto each_block = [&](const auto& accumulate) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchNextK(segment, i);
+      PrefetchDuringV(segment, i);
       accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
     }
   };

@@ -39,23 +39,23 @@ struct SegmentRows {
 
 // Groups along tokens that one segment can hold for each row.
 inline constexpr int kMaxSlots = kSegmentTokens / 16;
-
-// What one rounded 8-bit vector stands for.
-struct Rounded {
-  float step;      // value of one unit
-  float constant;  // added once: offsets of the groups, and the codes' centre
-  float mass;      // sum of the vector before rounding (channel-axis V, token-axis K)
-};
+inline constexpr int kMaxVectors = kMaxSlots * kMaxRows;
 
 // One thread's working memory, 64-byte aligned, zero before first use. A slot is one rounded vector
 // for every row: of one 64-token block, or of one token group inside it, or of one channel group.
+// Figures of a vector stand at index slot * rows + row.
 struct alignas(64) SegmentScratch {
   float scores[kMaxRows][kSegmentTokens];  // scores, then probabilities
-  float folded[kMaxPaddedDim];             // one row's vector times scales, before rounding
-  float scale[kMaxPaddedDim];              // of one row of groups, as f32
-  float centred[kMaxPaddedDim];            // value of the middle code of each group
-  Rounded meaning[kMaxSlots * kMaxRows];   // [slot][row]
-  int8_t rounded[kMaxSlots * kMaxRows * kMaxPaddedDim];  // [slot][row][length of the vector]
+  float step[kMaxVectors];                 // value of one unit of a rounded vector
+  float inverse[kMaxVectors];              // units per value
+  float constant[kMaxVectors];             // what the codes do not carry: offsets and the centre
+  float mass[kMaxVectors];                 // sum of the vector before rounding
+  float lane_max[kMaxVectors][16];         // per-lane partial results, reduced 16 vectors at a time
+  float lane_sum[kMaxVectors][16];
+  int32_t lane_units[kMaxVectors][16];
+  float centred[kMaxPaddedDim];                    // value of the middle code of each group
+  float scale[kMaxSlots * kMaxPaddedDim];          // [slot][length] as f32
+  int8_t rounded[kMaxVectors * kMaxPaddedDim];     // [slot][row][length]
 };
 
 struct AttentionKernels {

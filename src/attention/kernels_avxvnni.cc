@@ -2,6 +2,7 @@
 // files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
 #include <immintrin.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>

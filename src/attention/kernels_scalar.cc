@@ -1,5 +1,6 @@
 // The attention kernels at the scalar level. Standard headers come first: nothing shared with other
 // files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -65,6 +65,37 @@ inline float ReduceMax(F a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
+inline F Div(F a, F b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+inline F KeepAbove(F a, F x, F limit) {
+  return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_GT_OQ)),
+          _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, limit.hi, _CMP_GT_OQ))};
+}
+// Eight rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in the
+// order that leaves lane i with row i.
+template <typename Op>
+inline __m256 Reduce8(const float* p, const Op& op) {
+  const auto fold16 = [&](int row) {
+    return op(_mm256_loadu_ps(p + 16 * row), _mm256_loadu_ps(p + 16 * row + 8));
+  };
+  const auto fold8 = [&](int row) {  // rows `row` and `row + 4`, 4 lanes each
+    const __m256 a = fold16(row), b = fold16(row + 4);
+    return op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  };
+  const auto fold4 = [&](int row) {
+    const __m256 a = fold8(row), b = fold8(row + 1);
+    return op(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+  };
+  const __m256 a = fold4(0), b = fold4(2);
+  return op(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+inline F ReduceAdd16(const float* p) {
+  const auto add = [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); };
+  return {Reduce8(p, add), Reduce8(p + 128, add)};
+}
+inline F ReduceMax16(const float* p) {
+  const auto max = [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); };
+  return {Reduce8(p, max), Reduce8(p + 128, max)};
+}
 inline I ZeroI() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline I Round(F a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
@@ -87,6 +118,13 @@ inline int32_t ReduceAddI(I a) {
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline I ReduceAddI16(const int32_t* p) {
+  const auto add = [](__m256 a, __m256 b) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+  };
+  const float* bits = reinterpret_cast<const float*>(p);
+  return {_mm256_castps_si256(Reduce8(bits, add)), _mm256_castps_si256(Reduce8(bits + 128, add))};
 }
 inline void StoreI8(int8_t* p, I a) {
   __m256i words = _mm256_packs_epi32(a.lo, a.hi);         // 0-3 8-11 | 4-7 12-15

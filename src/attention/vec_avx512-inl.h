@@ -43,6 +43,35 @@ inline float ReduceMax(F a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
+inline F Div(F a, F b) { return _mm512_div_ps(a, b); }
+inline F KeepAbove(F a, F x, F limit) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ), a);
+}
+// Sixteen rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in the
+// order that leaves lane i with row i.
+template <typename Op>
+inline __m512 Reduce16(const float* p, const Op& op) {
+  const auto fold16 = [&](int row) {  // rows `row` and `row + 4`, 8 lanes each
+    const __m512 a = _mm512_loadu_ps(p + 16 * row), b = _mm512_loadu_ps(p + 16 * (row + 4));
+    return op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  };
+  const auto fold8 = [&](int row) {  // and rows + 8, + 12
+    const __m512 a = fold16(row), b = fold16(row + 8);
+    return op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  const auto fold4 = [&](int row) {
+    const __m512 a = fold8(row), b = fold8(row + 1);
+    return op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  };
+  const __m512 a = fold4(0), b = fold4(2);
+  return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+}
+inline F ReduceAdd16(const float* p) {
+  return Reduce16(p, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+inline F ReduceMax16(const float* p) {
+  return Reduce16(p, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
+}
 inline I ZeroI() { return _mm512_setzero_si512(); }
 inline F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
 inline I Round(F a) { return _mm512_cvtps_epi32(a); }
@@ -58,6 +87,12 @@ inline int32_t ReduceAddI(I a) {
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline I ReduceAddI16(const int32_t* p) {
+  const auto add = [](__m512 a, __m512 b) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+  };
+  return _mm512_castps_si512(Reduce16(reinterpret_cast<const float*>(p), add));
 }
 inline void StoreI8(int8_t* p, I a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a));

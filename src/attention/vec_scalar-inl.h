@@ -77,6 +77,18 @@ inline float ReduceMax(F a) {
   }
   return a.v[0];
 }
+inline F Div(F a, F b) { return MapF([&](int i) { return a.v[i] / b.v[i]; }); }
+// a where x > limit, 0 elsewhere.
+inline F KeepAbove(F a, F x, F limit) {
+  return MapF([&](int i) { return x.v[i] > limit.v[i] ? a.v[i] : 0.0f; });
+}
+// Lane i of the result reduces row i of p: [16][16], in the order of ReduceAdd and ReduceMax.
+inline F ReduceAdd16(const float* p) {
+  return MapF([=](int i) { return ReduceAdd(Load(p + 16 * i)); });
+}
+inline F ReduceMax16(const float* p) {
+  return MapF([=](int i) { return ReduceMax(Load(p + 16 * i)); });
+}
 inline I ZeroI() { return I{}; }
 inline F ToFloat(I a) { return MapF([&](int i) { return static_cast<float>(a.v[i]); }); }
 // Round half to even.
@@ -108,6 +120,11 @@ inline int32_t ReduceAddI(I a) {
   int32_t sum = 0;
   for (int32_t x : a.v) sum += x;
   return sum;
+}
+inline I ReduceAddI16(const int32_t* p) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = ReduceAddI(LoadI(p + 16 * i));
+  return r;
 }
 // The low byte of each lane; lanes hold -127..127.
 inline void StoreI8(int8_t* p, I a) {

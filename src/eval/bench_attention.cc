@@ -13,7 +13,7 @@
 namespace kvant {
 namespace {
 
-constexpr int64_t kFillTokens = 512;   // appended to a cache at once
+constexpr int64_t kFillTokens = 512;  // appended to a cache at once
 constexpr int64_t kNoiseValues = 1 << 20;
 constexpr int64_t kMaxDepthTokens = 1 << 24;
 
@@ -35,8 +35,8 @@ std::vector<float> MakeNoise(uint64_t state) {
 // A cache with `batch` sequences of `depth` random tokens.
 class FilledCache {
  public:
-  static Result<FilledCache> Create(const AttentionBenchOptions& o, const KvSpec& spec, int64_t depth,
-                                    const std::vector<float>& noise) {
+  static Result<FilledCache> Create(const AttentionBenchOptions& o, const KvSpec& spec,
+                                    int64_t depth, const std::vector<float>& noise) {
     FilledCache filled;
     KVANT_ASSIGN_OR_RETURN(filled.cache_, Cache::Create(o.geometry, spec, depth));
     for (int64_t i = 0; i < o.batch; ++i) {
@@ -64,7 +64,8 @@ class FilledCache {
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const int64_t position = cache_->length(sequences_[i]) - 1;
       for (int head = 0; head < g.kv_heads; ++head) {
-        const int64_t first = (static_cast<int64_t>(i) * g.q_heads + head * g.group_ratio()) * g.head_dim;
+        const int64_t first =
+            (static_cast<int64_t>(i) * g.q_heads + head * g.group_ratio()) * g.head_dim;
         AttentionTask task;
         task.view = cache_->View(sequences_[i], layer, head, position / cache_->page_tokens());
         task.first_position = position;
@@ -116,7 +117,8 @@ Status RunStep(const FilledCache& cache, const KvGeometry& g, Stage& stage) {
     stage.tasks.clear();
     cache.AddTasks(layer, stage.q.data(), stage.out.data(), &stage.tasks);
     KVANT_RETURN_IF_ERROR(Attend(*stage.pool, stage.tasks, g.head_dim,
-                                 1.0f / std::sqrt(static_cast<float>(g.head_dim)), stage.workspace));
+                                 1.0f / std::sqrt(static_cast<float>(g.head_dim)),
+                                 stage.workspace));
   }
   return Status::Ok();
 }
@@ -195,7 +197,8 @@ Result<std::vector<AttentionBenchRow>> BenchAttention(const AttentionBenchOption
   const std::vector<float> noise = MakeNoise(o.seed);
   stage.q.assign(noise.begin(), noise.begin() + o.geometry.q_heads * o.geometry.head_dim);
   for (int64_t i = 1; i < o.batch; ++i) {
-    stage.q.insert(stage.q.end(), stage.q.begin(), stage.q.begin() + o.geometry.q_heads * o.geometry.head_dim);
+    stage.q.insert(stage.q.end(), stage.q.begin(),
+                   stage.q.begin() + o.geometry.q_heads * o.geometry.head_dim);
   }
   stage.out.resize(stage.q.size());
   const double parts = static_cast<double>(o.depths.size() * (o.specs.size() + isas.size()));

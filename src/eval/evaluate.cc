@@ -64,8 +64,7 @@ class Evaluation {
     const Tokenizer& tokenizer = base_.model().tokenizer();
     if (tokenizer.add_bos()) tokens_[0] = tokenizer.bos();
     KVANT_RETURN_IF_ERROR(base_.impl().Check(tokens_));
-    const int64_t step =
-        mode_ == EvalMode::kDecode ? 1 : base_.impl().engine->llama->max_rows();
+    const int64_t step = mode_ == EvalMode::kDecode ? 1 : base_.impl().engine->llama->max_rows();
     for (int64_t done = 0; done < ctx_ && !full();) {
       const int64_t count = std::min(step, ctx_ - done);
       const std::span<const int32_t> part(tokens_.data() + done, static_cast<size_t>(count));

@@ -92,10 +92,10 @@ TEST(Evaluate, NoMoreThanTheWantedTokensAreScoredAndNoMoreChunksRun) {
   EvalOptions options = Options("int4", {40, 100});
   options.max_scored_tokens = 30;  // 19 a chunk of 40, 49 a chunk of 100
   int64_t last_done = 0, last_total = 0;
-  const Result<std::vector<EvalContext>> results =
-      Evaluate(LoadedToy(), ToyTokens(400, 40), options,
-               {.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; },
-                .cancel = nullptr});
+  const Result<std::vector<EvalContext>> results = Evaluate(
+      LoadedToy(), ToyTokens(400, 40), options,
+      {.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; },
+       .cancel = nullptr});
   ASSERT_TRUE(results.ok());
   EXPECT_EQ(results->at(0).tokens, 30);
   EXPECT_EQ(results->at(1).tokens, 30);
@@ -156,8 +156,8 @@ TEST(CompareGreedy, TheFirstDivergenceIsWhereTheAnswersPart) {
   options.test = *ParseKvPreset("int2");
   options.tokens = 40;
   options.threads = 1;
-  const std::vector<std::vector<int32_t>> prompts = {
-      ToyTokens(300, 40, 1), ToyTokens(300, 40, 2), ToyTokens(300, 40, 3), ToyTokens(300, 40, 4)};
+  const std::vector<std::vector<int32_t>> prompts = {ToyTokens(300, 40, 1), ToyTokens(300, 40, 2),
+                                                     ToyTokens(300, 40, 3), ToyTokens(300, 40, 4)};
   const Result<GreedyAgreement> result = CompareGreedy(LoadedToy(), prompts, options);
   ASSERT_TRUE(result.ok()) << result.status().message();
   int64_t equal = 0, sum = 0;
@@ -170,14 +170,14 @@ TEST(CompareGreedy, TheFirstDivergenceIsWhereTheAnswersPart) {
       ASSERT_TRUE(s.Prefill(prompts[p]).ok());
       for (int i = 0; i < 40; ++i) {
         const std::span<const float> logits = *s.Logits();
-        answers[side].push_back(static_cast<int32_t>(
-            std::max_element(logits.begin(), logits.end()) - logits.begin()));
+        answers[side].push_back(
+            static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
         ASSERT_TRUE(s.Decode(answers[side].back()).ok());
       }
     }
     int64_t first = 0;
-    while (first < 40 && answers[0][static_cast<size_t>(first)] ==
-                             answers[1][static_cast<size_t>(first)]) {
+    while (first < 40 &&
+           answers[0][static_cast<size_t>(first)] == answers[1][static_cast<size_t>(first)]) {
       ++first;
     }
     EXPECT_EQ(result->first_divergence[p], first) << "prompt " << p;

@@ -81,8 +81,8 @@ class ConfigReader {
   Status ReadFloatInRange(std::string_view name, float low, float high, float* out) const {
     KVANT_ASSIGN_OR_RETURN(*out, file_.GetF32(Key(name)));
     if (*out >= low && *out <= high) return Status::Ok();  // false for NaN
-    return Status::Corrupt("key '" + Key(name) + "' is " + std::to_string(*out) +
-                           ", outside " + std::to_string(low) + " to " + std::to_string(high));
+    return Status::Corrupt("key '" + Key(name) + "' is " + std::to_string(*out) + ", outside " +
+                           std::to_string(low) + " to " + std::to_string(high));
   }
 
   Status ReadOptionalFloat(std::string_view name, float low, float high, float* out) const {
@@ -167,11 +167,10 @@ Status ReadHeads(const ConfigReader& reader, ModelConfig& config) {
     if (value_length == 0) value_length = quotient;
   }
   if (key_length != value_length) {
-    return Status::Unsupported("keys of " + std::to_string(key_length) + " channels and values of " +
-                               std::to_string(value_length) + " ('" +
-                               reader.Key("attention.key_length") + "', '" +
-                               reader.Key("attention.value_length") +
-                               "'): kvant computes heads of one size");
+    return Status::Unsupported(
+        "keys of " + std::to_string(key_length) + " channels and values of " +
+        std::to_string(value_length) + " ('" + reader.Key("attention.key_length") + "', '" +
+        reader.Key("attention.value_length") + "'): kvant computes heads of one size");
   }
   config.head_dim = key_length;
   return Status::Ok();
@@ -182,10 +181,9 @@ Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& c
   KVANT_RETURN_IF_ERROR(
       reader.ReadOptional("rope.dimension_count", kMaxHeadDim, &config.rope_dims));
   if (config.rope_dims > config.head_dim || config.rope_dims % 2 != 0) {
-    return Status::Corrupt("key '" + reader.Key("rope.dimension_count") + "' is " +
-                           std::to_string(config.rope_dims) +
-                           ", not an even number up to the head size " +
-                           std::to_string(config.head_dim));
+    return Status::Corrupt(
+        "key '" + reader.Key("rope.dimension_count") + "' is " + std::to_string(config.rope_dims) +
+        ", not an even number up to the head size " + std::to_string(config.head_dim));
   }
   config.rope_base = 10000.0f;
   KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base", 1.0f, 1e12f, &config.rope_base));
@@ -200,8 +198,7 @@ Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& c
   }
   if (scaling == "none") return Status::Ok();
   if (scaling == "linear") {
-    return reader.ReadFloatInRange("rope.scaling.factor", 1e-3f, 1e6f,
-                                   &config.rope_position_scale);
+    return reader.ReadFloatInRange("rope.scaling.factor", 1e-3f, 1e6f, &config.rope_position_scale);
   }
   return Status::Unsupported("rope scaling " + QuoteUntrusted(scaling) + " ('" + type_key +
                              "') is unknown; known: none, linear");

@@ -22,8 +22,8 @@ struct ModelConfig {
   int vocab = 0;  // tokens
   int64_t context_tokens = 0;
   float rms_epsilon = 0;
-  int rope_dims = 0;            // the first channels of a head, the ones that rotate
-  float rope_base = 0;          // angle of pair i at position p: p / scale * base^(-2i / dims)
+  int rope_dims = 0;    // the first channels of a head, the ones that rotate
+  float rope_base = 0;  // angle of pair i at position p: p / scale * base^(-2i / dims)
   float rope_position_scale = 1;
 
   int q_values() const { return q_heads * head_dim; }

@@ -73,7 +73,7 @@ struct BadConfig {
   const char* name;
   std::function<void(ToyModel&)> change;
   StatusCode code;
-  const char* key;   // both in the message
+  const char* key;  // both in the message
   const char* what;
 };
 
@@ -117,10 +117,10 @@ const BadConfig kBadConfigs[] = {
     {"NoLayerCount", Without("llama.block_count"), StatusCode::kNotFound, "llama.block_count",
      "missing"},
     {"NoContext", Number("llama.context_length", 0), kCorrupt, "llama.context_length", "0"},
-    {"HugeEmbedding", Number("llama.embedding_length", 1 << 30), kCorrupt,
-     "llama.embedding_length", "1073741824"},
-    {"NoFeedForward", Number("llama.feed_forward_length", 0), kCorrupt,
-     "llama.feed_forward_length", "0"},
+    {"HugeEmbedding", Number("llama.embedding_length", 1 << 30), kCorrupt, "llama.embedding_length",
+     "1073741824"},
+    {"NoFeedForward", Number("llama.feed_forward_length", 0), kCorrupt, "llama.feed_forward_length",
+     "0"},
     {"NoHeads", Number("llama.attention.head_count", 0), kCorrupt, "llama.attention.head_count",
      "0"},
     {"NoKvHeads", Number("llama.attention.head_count_kv", 0), kCorrupt,
@@ -225,8 +225,10 @@ const BadTensors kBadTensors[] = {
      },
      kCorrupt, "'blk.1.attn_k.weight'", "[32, 64] where the metadata ask for [32, 32]"},
     {"NormOfTwoDimensions",
-     [](ToyModel& t) { t.tensors["output_norm.weight"].dims = {16, 2}; }, kCorrupt,
-     "'output_norm.weight'", "[16, 2] where the metadata ask for [32]"},
+     [](ToyModel& t) {
+       t.tensors["output_norm.weight"].dims = {16, 2};
+     },
+     kCorrupt, "'output_norm.weight'", "[16, 2] where the metadata ask for [32]"},
     {"BiasWouldBeLeftOut", Vector("blk.0.attn_q.bias", 64), kUnsupported, "'blk.0.attn_q.bias'",
      "no place"},
     {"QueryNormWouldBeLeftOut", Vector("blk.0.attn_q_norm.weight", 16), kUnsupported,
@@ -236,13 +238,14 @@ const BadTensors kBadTensors[] = {
     {"WeightNotANumber",
      [](ToyModel& t) { t.tensors["blk.0.ffn_up.weight"].values[100] = std::nanf(""); }, kCorrupt,
      "'blk.0.ffn_up.weight'", "finite"},
-    {"NormNotFinite",
-     [](ToyModel& t) { t.tensors["blk.0.ffn_norm.weight"].values[3] = INFINITY; }, kCorrupt,
-     "'blk.0.ffn_norm.weight'", "value 3 is not finite"},
+    {"NormNotFinite", [](ToyModel& t) { t.tensors["blk.0.ffn_norm.weight"].values[3] = INFINITY; },
+     kCorrupt, "'blk.0.ffn_norm.weight'", "value 3 is not finite"},
     {"RopeFactorsOfWrongLength", Vector("rope_freqs.weight", 5), kCorrupt, "'rope_freqs.weight'",
      "[5] where the metadata ask for [8]"},
     {"RopeFactorZero",
-     [](ToyModel& t) { t.tensors["rope_freqs.weight"] = {{8}, std::vector<float>(8, 0.0f)}; },
+     [](ToyModel& t) {
+       t.tensors["rope_freqs.weight"] = {{8}, std::vector<float>(8, 0.0f)};
+     },
      kCorrupt, "'rope_freqs.weight'", "not positive"},
     {"UnknownPreTokenizer", [](ToyModel& t) { t.strings["tokenizer.ggml.pre"] = "klingon"; },
      kUnsupported, "klingon", "known"},

@@ -82,8 +82,8 @@ TEST(Rope, RotatesNeighboursByTheirAngleAtDepth) {
     const std::vector<float> before = x;
     table.Rotate(1, x.data());
     for (size_t i = 0; i < 4; ++i) {
-      const double angle = static_cast<double>(position) / 2 *
-                           std::pow(100000.0, -static_cast<double>(i) / 4);
+      const double angle =
+          static_cast<double>(position) / 2 * std::pow(100000.0, -static_cast<double>(i) / 4);
       const double c = std::cos(angle), s = std::sin(angle);
       EXPECT_NEAR(x[2 * i], before[2 * i] * c - before[2 * i + 1] * s, 3e-7) << position;
       EXPECT_NEAR(x[2 * i + 1], before[2 * i] * s + before[2 * i + 1] * c, 3e-7) << position;

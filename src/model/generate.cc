@@ -86,11 +86,16 @@ Status DecodeLoop(Session& session, Sampler& sampler, const GenerateOptions& opt
 
 std::string_view StopReasonName(StopReason reason) {
   switch (reason) {
-    case StopReason::kLength: return "length";
-    case StopReason::kEndToken: return "end";
-    case StopReason::kStopText: return "stop";
-    case StopReason::kContext: return "context";
-    case StopReason::kCancelled: return "cancel";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kEndToken:
+      return "end";
+    case StopReason::kStopText:
+      return "stop";
+    case StopReason::kContext:
+      return "context";
+    case StopReason::kCancelled:
+      return "cancel";
   }
   return "unknown";
 }

@@ -33,16 +33,16 @@ TEST(Generate, GivesTheLikeliestTokensAndTheirTextPieceByPiece) {
   const std::vector<int32_t> prompt = ToyTokens(20, 40);
   Session session = MakeSession(), by_hand = MakeSession();
   std::string streamed;
-  const Result<GenerateResult> result = Generate(
-      session, prompt, Greedy(12), [&](std::string_view piece) { streamed += piece; });
+  const Result<GenerateResult> result =
+      Generate(session, prompt, Greedy(12), [&](std::string_view piece) { streamed += piece; });
   ASSERT_TRUE(result.ok()) << result.status().message();
   ASSERT_TRUE(by_hand.Prefill(prompt).ok());
   std::vector<int32_t> expected;
   std::string text;
   for (int i = 0; i < 12; ++i) {
     const std::span<const float> logits = *by_hand.Logits();
-    expected.push_back(static_cast<int32_t>(
-        std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    expected.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     text += "t" + std::to_string(expected.back());
     ASSERT_TRUE(by_hand.Decode(expected.back()).ok());
   }
@@ -96,9 +96,9 @@ TEST(Generate, ACancelStopsWithWhatThereIs) {
   Session session = MakeSession();
   std::atomic<bool> cancel = false;
   int pieces = 0;
-  const Result<GenerateResult> result =
-      Generate(session, ToyTokens(20, 40), Greedy(100),
-               [&](std::string_view) { cancel = ++pieces == 3; }, {.progress = {}, .cancel = &cancel});
+  const Result<GenerateResult> result = Generate(session, ToyTokens(20, 40), Greedy(100),
+                                                 [&](std::string_view) { cancel = ++pieces == 3; },
+                                                 {.progress = {}, .cancel = &cancel});
   ASSERT_TRUE(result.ok()) << result.status().message();
   EXPECT_EQ(result->stop_reason, StopReason::kCancelled);
   EXPECT_EQ(result->tokens.size(), 3u);
@@ -115,8 +115,8 @@ TEST(Generate, TheEndTokenEndsTheAnswerUnlessItIsIgnored) {
   const std::vector<int32_t> tokens = Generate(first, prompt, Greedy(6))->tokens;
   ToyModel toy;
   toy.numbers["tokenizer.ggml.eos_token_id"] = tokens[4];
-  const size_t length = static_cast<size_t>(
-      std::find(tokens.begin(), tokens.end(), tokens[4]) - tokens.begin());
+  const size_t length =
+      static_cast<size_t>(std::find(tokens.begin(), tokens.end(), tokens[4]) - tokens.begin());
   const Model model = toy.Load("generate_eos").value();
   Session session = Session::Create(model, {}).value();
   const GenerateResult result = Generate(session, prompt, Greedy(6)).value();

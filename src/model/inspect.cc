@@ -23,7 +23,8 @@ std::string Printable(std::string_view text) {
 // question, which Model::Load answers.
 Result<KvGeometry> ReadGeometry(const GgufFile& file, const std::string& architecture) {
   const auto key = [&](const char* name) { return architecture + "." + name; };
-  KVANT_ASSIGN_OR_RETURN(const uint32_t layers, file.GetU32InRange(key("block_count"), 1, kMaxLayers));
+  KVANT_ASSIGN_OR_RETURN(const uint32_t layers,
+                         file.GetU32InRange(key("block_count"), 1, kMaxLayers));
   KVANT_ASSIGN_OR_RETURN(const uint32_t q_heads,
                          file.GetU32InRange(key("attention.head_count"), 1, kMaxHeads));
   KVANT_ASSIGN_OR_RETURN(
@@ -32,12 +33,12 @@ Result<KvGeometry> ReadGeometry(const GgufFile& file, const std::string& archite
   KVANT_ASSIGN_OR_RETURN(
       const uint32_t embedding,
       ValueOr(file.GetU32InRange(key("embedding_length"), 1, kMaxWidth), uint32_t{0}));
-  KVANT_ASSIGN_OR_RETURN(
-      const uint32_t key_length,
-      ValueOr(file.GetU32InRange(key("attention.key_length"), 1, kMaxHeadDim), embedding / q_heads));
-  KVANT_ASSIGN_OR_RETURN(
-      const uint32_t value_length,
-      ValueOr(file.GetU32InRange(key("attention.value_length"), 1, kMaxHeadDim), embedding / q_heads));
+  KVANT_ASSIGN_OR_RETURN(const uint32_t key_length,
+                         ValueOr(file.GetU32InRange(key("attention.key_length"), 1, kMaxHeadDim),
+                                 embedding / q_heads));
+  KVANT_ASSIGN_OR_RETURN(const uint32_t value_length,
+                         ValueOr(file.GetU32InRange(key("attention.value_length"), 1, kMaxHeadDim),
+                                 embedding / q_heads));
   if (key_length != value_length) {
     return Status::Unsupported("keys have " + std::to_string(key_length) + " channels and values " +
                                std::to_string(value_length));
@@ -60,8 +61,9 @@ std::vector<GgufTypeTotal> TotalByType(const std::vector<GgufTensorText>& tensor
     total->values += values;
     total->bytes += tensor.bytes;
   }
-  std::stable_sort(totals.begin(), totals.end(),
-                   [](const GgufTypeTotal& a, const GgufTypeTotal& b) { return a.bytes > b.bytes; });
+  std::stable_sort(
+      totals.begin(), totals.end(),
+      [](const GgufTypeTotal& a, const GgufTypeTotal& b) { return a.bytes > b.bytes; });
   return totals;
 }
 
@@ -87,7 +89,8 @@ Result<GgufSummary> InspectGguf(const std::string& path) {
                                 ToText(entry.value, kShownElements, kShownStringBytes)});
   }
   for (const GgufTensor& tensor : file.tensors()) {
-    summary.tensors.push_back({Printable(tensor.name), std::string(InfoOf(tensor.type).name),
+    summary.tensors.push_back({Printable(tensor.name),
+                               std::string(InfoOf(tensor.type).name),
                                {tensor.dims.begin(), tensor.dims.begin() + tensor.n_dims},
                                static_cast<int64_t>(tensor.data.size())});
   }

@@ -28,9 +28,9 @@ Llama::Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max
       cache_(cache),
       rope_(config, weights.rope_factors, max_rows) {}
 
-Result<std::unique_ptr<Llama>> Llama::Create(const ModelConfig& config,
-                                             const ModelWeights& weights, ActivationMode mode,
-                                             int64_t max_rows, ThreadPool& pool, Cache& cache) {
+Result<std::unique_ptr<Llama>> Llama::Create(const ModelConfig& config, const ModelWeights& weights,
+                                             ActivationMode mode, int64_t max_rows,
+                                             ThreadPool& pool, Cache& cache) {
   std::unique_ptr<Llama> llama(new Llama(config, weights, max_rows, pool, cache));
   KVANT_RETURN_IF_ERROR(llama->Allocate(mode));
   return llama;
@@ -43,8 +43,8 @@ Status Llama::Allocate(ActivationMode mode) {
   };
   const int64_t embedding = config_.embedding, feed_forward = config_.feed_forward;
   const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
-  const Part parts[] = {{&x_, embedding},  {&delta_, embedding},     {&normed_, embedding},
-                        {&q_, q_values},   {&k_, kv_values},         {&v_, kv_values},
+  const Part parts[] = {{&x_, embedding},       {&delta_, embedding}, {&normed_, embedding},
+                        {&q_, q_values},        {&k_, kv_values},     {&v_, kv_values},
                         {&gate_, feed_forward}, {&up_, feed_forward}, {&attention_, q_values}};
   constexpr int64_t kPad = kAlignment / sizeof(float);
   int64_t values = 0;
@@ -179,7 +179,8 @@ Status Llama::StoreKv(std::span<const StepPart> parts, int layer) {
         if (item < begin || item >= end) continue;
         const int64_t at = row * stride + head * config_.head_dim;
         Status& status = statuses_[static_cast<size_t>(item)];
-        status = cache_.Append(part.sequence, layer, head, k_ + at, stride, v_ + at, stride, tokens);
+        status =
+            cache_.Append(part.sequence, layer, head, k_ + at, stride, v_ + at, stride, tokens);
         if (status.ok()) status = cache_.Seal(part.sequence, layer, head);
       }
       row += tokens;

@@ -88,7 +88,7 @@ class Llama {
   Activations activations_;
   AttentionWorkspace workspace_;
 
-  AlignedBuffer floats_;  // all of the following, row-major
+  AlignedBuffer floats_;        // all of the following, row-major
   float* x_ = nullptr;          // [max_rows][embedding] the residual stream
   float* delta_ = nullptr;      // [max_rows][embedding] what a block adds to it
   float* normed_ = nullptr;     // [max_rows][embedding]

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kvant/isa.h"
 #include "kvant/session.h"
 #include "model/toy_model_for_test.h"
 
@@ -63,16 +64,17 @@ TEST_P(ToyShapes, AgreeWithAForwardPassInDouble) {
 
 INSTANTIATE_TEST_SUITE_P(
     Llama, ToyShapes,
-    testing::Values(
-        ToyCase{"OneHeadPerKvHead", {.q_heads = 3, .kv_heads = 3, .head_dim = 16}},
-        ToyCase{"TwoHeadsPerKvHead", {.q_heads = 4, .kv_heads = 2, .head_dim = 32, .rope_dims = 32}},
-        ToyCase{"ThreeHeadsPerKvHead", {.q_heads = 9, .kv_heads = 3, .head_dim = 64,
-                                        .rope_dims = 64}},
-        ToyCase{"OneKvHead", {.q_heads = 5, .kv_heads = 1, .head_dim = 20, .rope_dims = 20}},
-        ToyCase{"PartlyRotatedHeads", {.head_dim = 24, .rope_dims = 10}},
-        ToyCase{"TiedEmbedding", {.tied = true}},
-        ToyCase{"OddWidths", {.embedding = 36, .feed_forward = 50, .vocab = 41}},
-        ToyCase{"OneLayer", {.layers = 1}}),
+    testing::Values(ToyCase{"OneHeadPerKvHead", {.q_heads = 3, .kv_heads = 3, .head_dim = 16}},
+                    ToyCase{"TwoHeadsPerKvHead",
+                            {.q_heads = 4, .kv_heads = 2, .head_dim = 32, .rope_dims = 32}},
+                    ToyCase{"ThreeHeadsPerKvHead",
+                            {.q_heads = 9, .kv_heads = 3, .head_dim = 64, .rope_dims = 64}},
+                    ToyCase{"OneKvHead",
+                            {.q_heads = 5, .kv_heads = 1, .head_dim = 20, .rope_dims = 20}},
+                    ToyCase{"PartlyRotatedHeads", {.head_dim = 24, .rope_dims = 10}},
+                    ToyCase{"TiedEmbedding", {.tied = true}},
+                    ToyCase{"OddWidths", {.embedding = 36, .feed_forward = 50, .vocab = 41}},
+                    ToyCase{"OneLayer", {.layers = 1}}),
     [](const auto& param) { return param.param.name; });
 
 TEST(Llama, LinearRopeScalingAgreesWithDouble) {
@@ -124,6 +126,46 @@ TEST(Llama, ChunksAndThreadsDoNotChangeABitInAnyFormat) {
   }
 }
 
+// Every pair of formats that a spec can name, on every level that the machine has. The last tokens
+// read stored pages; one token at a time they must get what they get as part of a prompt.
+class Pairs : public testing::TestWithParam<const char*> {
+ protected:
+  void TearDown() override { ASSERT_TRUE(SetActiveIsa(AvailableIsas().back()).ok()); }
+};
+
+TEST_P(Pairs, OneTokenAtATimeGivesThePromptsBitsOnEveryIsa) {
+  const ToyModel toy({.layers = 1, .q_heads = 6, .kv_heads = 2});
+  const Result<Model> model = toy.Load(std::string("pairs_") + GetParam());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<int32_t> tokens = ToyTokens(200, toy.shape.vocab);
+  for (const char* v : {"f32", "f16", "bf16", "int8", "int6", "int5", "int4", "int3", "int2",
+                        "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"}) {
+    std::vector<float> expected;
+    for (const Isa isa : AvailableIsas()) {
+      ASSERT_TRUE(SetActiveIsa(isa).ok());
+      SessionOptions options;
+      options.kv.k = *ParseFormat(GetParam(), Side::kK);
+      options.kv.v = *ParseFormat(v, Side::kV);
+      options.threads = 1;
+      Result<Session> single = Session::Create(*model, options);
+      ASSERT_TRUE(single.ok()) << single.status().message();
+      ASSERT_TRUE(single->Prefill(std::span(tokens).first(196)).ok());
+      Session prompt = single->Fork().value();
+      ASSERT_TRUE(prompt.Prefill(std::span(tokens).last(4)).ok());
+      if (expected.empty()) expected = LogitsOf(prompt);
+      EXPECT_EQ(LogitsOf(prompt), expected) << "values " << v << " on " << IsaName(isa);
+      for (size_t i = 196; i < 200; ++i) ASSERT_TRUE(single->Decode(tokens[i]).ok());
+      EXPECT_EQ(LogitsOf(*single), expected) << "values " << v << " on " << IsaName(isa);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Llama, Pairs,
+                         testing::Values("f32", "f16", "bf16", "int8", "int6", "int5", "int4",
+                                         "int3", "int2", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1",
+                                         "iq4_nl"),
+                         [](const auto& param) { return std::string(param.param); });
+
 TEST(Llama, ABatchGivesEachSequenceWhatItGetsAlone) {
   const ToyModel toy;
   const Result<Model> model = toy.Load("batch");
@@ -166,8 +208,7 @@ TEST(Llama, ABatchThatCannotBeIsRefused) {
   Session* twice[] = {&a, &a};
   Session* apart[] = {&a, &stranger};
   EXPECT_NE(Session::DecodeBatch(twice, tokens).message().find("twice"), std::string::npos);
-  EXPECT_NE(Session::DecodeBatch(apart, tokens).message().find("another cache"),
-            std::string::npos);
+  EXPECT_NE(Session::DecodeBatch(apart, tokens).message().find("another cache"), std::string::npos);
   EXPECT_NE(Session::DecodeBatch(std::span(apart).first(1), tokens).message().find("2 tokens"),
             std::string::npos);
   EXPECT_EQ(a.length(), 0);

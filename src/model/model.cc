@@ -14,8 +14,7 @@
 namespace kvant {
 namespace {
 
-Result<Model::Impl> LoadImpl(const GgufFile& file, const ModelOptions& options,
-                             ThreadPool& pool) {
+Result<Model::Impl> LoadImpl(const GgufFile& file, const ModelOptions& options, ThreadPool& pool) {
   KVANT_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
   KVANT_ASSIGN_OR_RETURN(Tokenizer tokenizer, LoadTokenizer(file));
   KVANT_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(file, config, pool));
@@ -32,7 +31,8 @@ Result<Model::Impl> LoadImpl(const GgufFile& file, const ModelOptions& options,
 }  // namespace
 
 int ThreadCount(int threads) {
-  return threads != 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return threads != 0 ? threads
+                      : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 Result<Model> Model::Load(const std::string& path, const ModelOptions& options) {
@@ -68,9 +68,7 @@ int64_t Model::file_bytes() const { return impl_->file_bytes; }
 uint64_t Model::file_hash() const { return impl_->file_hash; }
 const std::vector<WeightTypeBytes>& Model::weight_types() const { return impl_->weights.types; }
 int64_t Model::weight_bytes() const { return impl_->weights.packed_bytes(); }
-int64_t Model::weight_bytes_read_per_token() const {
-  return impl_->weights.bytes_read_per_token();
-}
+int64_t Model::weight_bytes_read_per_token() const { return impl_->weights.bytes_read_per_token(); }
 bool Model::float_activations() const { return impl_->float_activations; }
 
 }  // namespace kvant

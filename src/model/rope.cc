@@ -8,9 +8,9 @@ RopeTable::RopeTable(const ModelConfig& config, const std::vector<float>& factor
                      int64_t max_rows) {
   const int pairs = config.rope_dims / 2;
   for (int i = 0; i < pairs; ++i) {
-    const double frequency = std::pow(static_cast<double>(config.rope_base),
-                                      -2.0 * i / config.rope_dims) /
-                             config.rope_position_scale;
+    const double frequency =
+        std::pow(static_cast<double>(config.rope_base), -2.0 * i / config.rope_dims) /
+        config.rope_position_scale;
     frequencies_.push_back(factors.empty() ? frequency
                                            : frequency / factors[static_cast<size_t>(i)]);
   }

@@ -28,14 +28,22 @@ inline float ExpInRange(float x) {
   return p * power;
 }
 
+// x clamped to +-87, where silu is below 1e-36. On the bits, which order as the numbers do:
+// compilers that heed floating-point traps do not vectorise a comparison of floats.
+inline float Clamp(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const int32_t magnitude = static_cast<int32_t>(bits & 0x7fffffffu);
+  constexpr int32_t kLimit = std::bit_cast<int32_t>(87.0f);
+  const uint32_t clamped = static_cast<uint32_t>(magnitude < kLimit ? magnitude : kLimit);
+  return std::bit_cast<float>((bits & 0x80000000u) | clamped);
+}
+
 }  // namespace
 
 void SiluTimes(const float* up, int64_t n, float* gate) {
   for (int64_t i = 0; i < n; ++i) {
-    float x = -gate[i];
-    x = x > 87.0f ? 87.0f : x;  // silu is then below 1e-36
-    x = x < -87.0f ? -87.0f : x;
-    gate[i] = gate[i] / (1.0f + ExpInRange(x)) * up[i];
+    // A NaN is clamped too, but it is also the numerator.
+    gate[i] = gate[i] / (1.0f + ExpInRange(Clamp(-gate[i]))) * up[i];
   }
 }
 

@@ -1,5 +1,5 @@
-// A llama so small that tests can make one: random weights in a GGUF file, and the same forward pass
-// written again in double, plainly and without a cache.
+// A llama so small that tests can make one: random weights in a GGUF file, and the same forward
+// pass written again in double, plainly and without a cache.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -182,8 +182,8 @@ class ToyReference {
     for (const double v : x) squares += v * v;
     Row out(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
-      out[i] = x[i] / std::sqrt(squares / static_cast<double>(x.size()) + epsilon) *
-               Values(name)[i];
+      out[i] =
+          x[i] / std::sqrt(squares / static_cast<double>(x.size()) + epsilon) * Values(name)[i];
     }
     return out;
   }

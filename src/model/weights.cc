@@ -39,8 +39,9 @@ class TensorChecker {
   Status Check(std::string_view name, int64_t columns, int64_t rows) {
     KVANT_ASSIGN_OR_RETURN(const GgufTensor* tensor, file_.GetTensor(name));
     known_.insert(tensor->name);
-    const bool shape = tensor->dims[0] == columns && tensor->dims[1] == std::max<int64_t>(rows, 1) &&
-                       tensor->dims[2] == 1 && tensor->dims[3] == 1;
+    const bool shape = tensor->dims[0] == columns &&
+                       tensor->dims[1] == std::max<int64_t>(rows, 1) && tensor->dims[2] == 1 &&
+                       tensor->dims[3] == 1;
     if (!shape) {
       return Status::Corrupt("tensor '" + std::string(name) + "' has shape " + ShapeText(*tensor) +
                              " where the metadata ask for " + ShapeText(columns, rows));
@@ -124,7 +125,8 @@ class Packer {
   Status ReadVector(std::string_view name, std::vector<float>* out) const {
     const GgufTensor& tensor = *file_.FindTensor(name);
     out->resize(static_cast<size_t>(tensor.values()));
-    KVANT_RETURN_IF_ERROR(Dequantize(tensor.type, tensor.data.data(), tensor.values(), out->data()));
+    KVANT_RETURN_IF_ERROR(
+        Dequantize(tensor.type, tensor.data.data(), tensor.values(), out->data()));
     for (size_t i = 0; i < out->size(); ++i) {
       if (std::isfinite((*out)[i])) continue;
       return NameTensor(tensor, Status::Corrupt("value " + std::to_string(i) + " is not finite"));
@@ -208,7 +210,8 @@ int64_t LayerBytes(const LayerWeights& layer) {
 }  // namespace
 
 int64_t ModelWeights::bytes_read_per_token() const {
-  int64_t bytes = logits().packed_bytes() + static_cast<int64_t>(sizeof(float) * output_norm.size());
+  int64_t bytes =
+      logits().packed_bytes() + static_cast<int64_t>(sizeof(float) * output_norm.size());
   for (const LayerWeights& layer : layers) bytes += LayerBytes(layer);
   return bytes;
 }

@@ -27,10 +27,10 @@ struct LayerWeights {
 struct ModelWeights {
   PackedMatrix embedding;  // [vocab][embedding]
   std::vector<LayerWeights> layers;
-  std::vector<float> output_norm;   // [embedding]
-  PackedMatrix output;              // [vocab][embedding]; empty when tied to the embedding
+  std::vector<float> output_norm;  // [embedding]
+  PackedMatrix output;             // [vocab][embedding]; empty when tied to the embedding
   bool tied = false;
-  std::vector<float> rope_factors;  // [rope_dims / 2] the angle is divided by; empty: all 1
+  std::vector<float> rope_factors;     // [rope_dims / 2] the angle is divided by; empty: all 1
   std::vector<WeightTypeBytes> types;  // in order of first appearance
   int64_t parameters = 0;
 
@@ -45,7 +45,6 @@ struct ModelWeights {
 // Checks that every tensor is there with the right shape and a type that kvant computes with, and
 // that there is none whose meaning it does not know, before it allocates anything; then packs them
 // one by one. kNotFound, kCorrupt or kUnsupported name the tensor; kOutOfMemory.
-Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config,
-                                 ThreadPool& pool);
+Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config, ThreadPool& pool);
 
 }  // namespace kvant

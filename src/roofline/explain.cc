@@ -125,9 +125,9 @@ void FindBound(KvExplanation* e) {
   const Device& d = e->device;
   if (d.matrix_flops_per_s > 0) e->compute_ms = 1e3 * e->flops / d.matrix_flops_per_s;
   e->fits = d.memory_bytes == 0 || static_cast<double>(e->ledger.kv_bytes) <= d.memory_bytes;
-  e->bound = !e->fits                             ? "memory capacity"
-             : e->compute_ms > e->kv.stream_ms    ? "matrix arithmetic"
-                                                  : "memory bandwidth";
+  e->bound = !e->fits                          ? "memory capacity"
+             : e->compute_ms > e->kv.stream_ms ? "matrix arithmetic"
+                                               : "memory bandwidth";
 }
 
 }  // namespace

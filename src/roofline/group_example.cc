@@ -10,9 +10,12 @@ namespace {
 double ExactScale(const Format& format, double min, double max, double extreme) {
   const double centre = 1 << (format.bits - 1);
   switch (format.offset) {
-    case Offset::kNone: return std::max(std::fabs(min), std::fabs(max)) / (centre - 1);
-    case Offset::kExtreme: return extreme / -centre;
-    default: return (max - min) / ((1 << format.bits) - 1);
+    case Offset::kNone:
+      return std::max(std::fabs(min), std::fabs(max)) / (centre - 1);
+    case Offset::kExtreme:
+      return extreme / -centre;
+    default:
+      return (max - min) / ((1 << format.bits) - 1);
   }
 }
 

@@ -29,7 +29,8 @@ int64_t LastLevelCacheBytes() {
   int64_t total = 0;
   std::set<std::string> seen;  // cores that share a cache name the same list
   for (int cpu = 0;; ++cpu) {
-    const std::string cache = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    const std::string cache =
+        "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
     std::ifstream size_file(cache + "size"), cores_file(cache + "shared_cpu_list");
     int64_t kib = 0;
     std::string cores;
@@ -49,8 +50,8 @@ int64_t BufferBytes(int threads) {
   return (wanted + unit - 1) / unit * unit;
 }
 
-// The sum of all 64-bit words; lines must be whole steps. The additions of a step are independent, so
-// the loads wait for memory and nothing else; 8 vector registers hold the sums.
+// The sum of all 64-bit words; lines must be whole steps. The additions of a step are independent,
+// so the loads wait for memory and nothing else; 8 vector registers hold the sums.
 uint64_t SumLines(const uint64_t* words, int64_t lines) {
   constexpr int kWords = static_cast<int>(kLineBytes / sizeof(uint64_t)) * kStepLines;
   uint64_t sums[kWords] = {};
@@ -101,11 +102,12 @@ Result<Device> MeasureThisMachine(int threads) {
   KVANT_ASSIGN_OR_RETURN(const ReadBandwidth measured, MeasureReadBandwidth(threads));
   Device device;
   device.name = "cpu";
-  device.title = "this machine, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+  device.title =
+      "this machine, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
   device.source = "best of " + std::to_string(measured.passes) + " streaming reads, just measured";
   device.read_bytes_per_s = measured.best_bytes_per_s;
-  device.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(sysconf(_SC_PAGESIZE));
+  device.memory_bytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return device;
 }
 

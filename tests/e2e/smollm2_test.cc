@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -37,6 +38,17 @@ class SmolLm2 : public testing::Test {
   }
 };
 
+// The scalar reference needs a fifth of a second a token: enough for a few, not for all tests.
+bool OnlyScalar() { return AvailableIsas().back() == Isa::kScalar; }
+
+class FastSmolLm2 : public SmolLm2 {
+ protected:
+  void SetUp() override {
+    SmolLm2::SetUp();
+    if (OnlyScalar()) GTEST_SKIP() << "this build has scalar kernels only";
+  }
+};
+
 Session MakeSession(const Model& model, const KvSpec& kv, int chunk_tokens = 512) {
   SessionOptions options;
   options.kv = kv;
@@ -49,8 +61,8 @@ Session MakeSession(const Model& model, const KvSpec& kv, int chunk_tokens = 512
 struct GoldenRow {
   int32_t token, next;
   double llama_cpp, transformers;
-  int32_t top1;    // of transformers
-  double margin;   // of its log-probability over the second's
+  int32_t top1;   // of transformers
+  double margin;  // of its log-probability over the second's
 };
 
 const std::vector<GoldenRow>& GoldenRows() {
@@ -88,7 +100,8 @@ struct Agreement {
 
 // A log-probability for every position of the passage, read in one chunk.
 Agreement CompareWithGolden(const Model& model, const KvSpec& kv, double sure_margin) {
-  const std::vector<GoldenRow>& rows = GoldenRows();
+  const std::span<const GoldenRow> rows =
+      std::span(GoldenRows()).first(OnlyScalar() ? 24 : GoldenRows().size());
   Session session = MakeSession(model, kv);
   EXPECT_TRUE(session.impl().Step(GoldenTokens(rows.size()), nullptr).ok());
   const int64_t vocab = model.vocab_size();
@@ -163,11 +176,13 @@ std::vector<GoldenPrompt> GoldenPrompts() {
     std::string kind;
     in >> kind;
     if (kind == "prompt") prompts.emplace_back();
-    if (kind == "ids") for (int32_t id; in >> id;) prompts.back().ids.push_back(id);
+    if (kind == "ids")
+      for (int32_t id; in >> id;) prompts.back().ids.push_back(id);
     if (kind == "transformers") {
       for (int32_t id; in >> id;) prompts.back().transformers.push_back(id);
     }
-    if (kind == "margin") for (double m; in >> m;) prompts.back().margin.push_back(m);
+    if (kind == "margin")
+      for (double m; in >> m;) prompts.back().margin.push_back(m);
   }
   return prompts;
 }
@@ -192,11 +207,11 @@ size_t FollowGreedy(const Model& model, const KvSpec& kv, double undecided) {
   return agreed;
 }
 
-TEST_F(SmolLm2, InF32GreedyTextIsThatOfTransformers) {
+TEST_F(FastSmolLm2, InF32GreedyTextIsThatOfTransformers) {
   EXPECT_GE(FollowGreedy(LoadOnce(true), *ParseKvPreset("f32"), 0.001), 5 * 32 - 20);
 }
 
-TEST_F(SmolLm2, GreedyTextLeavesTransformersOnlyWhereItIsAlmostUndecided) {
+TEST_F(FastSmolLm2, GreedyTextLeavesTransformersOnlyWhereItIsAlmostUndecided) {
   EXPECT_GT(FollowGreedy(LoadOnce(false), *ParseKvPreset("f16"), 0.5), 60);
 }
 
@@ -207,42 +222,45 @@ KvSpec Pair(const std::string& k, const std::string& v) {
   return spec;
 }
 
-// 192 tokens: from position 128 on, the first page is read as stored.
-class SmolLm2Pairs : public SmolLm2, public testing::WithParamInterface<std::string> {
+// 192 tokens: from position 128 on, the first page is read as stored. All pairs on all levels, the
+// scalar one included, run on a small model in llama_test.cc.
+class SmolLm2Pairs : public FastSmolLm2, public testing::WithParamInterface<std::string> {
  protected:
   void TearDown() override { ASSERT_TRUE(SetActiveIsa(AvailableIsas().back()).ok()); }
 };
 
 TEST_P(SmolLm2Pairs, OneTokenAtATimeGivesThePromptsBitsOnEveryIsa) {
-  const std::vector<int32_t> tokens = GoldenTokens(192);
-  const int64_t embedding = 576;
-  for (const char* v : {"f16", "int8", "int4", "int3", "int2", "q4_0"}) {
+  constexpr size_t kTokens = 192, kSingle = 10, kEmbedding = 576;
+  const std::vector<int32_t> tokens = GoldenTokens(kTokens);
+  const std::span<const int32_t> last = std::span(tokens).last(kSingle);
+  for (const char* v : {"f16", "int8", "int4", "int2"}) {
     std::vector<float> expected;
     for (const Isa isa : AvailableIsas()) {
+      if (isa == Isa::kScalar) continue;
       ASSERT_TRUE(SetActiveIsa(isa).ok());
-      Session prompt = MakeSession(LoadOnce(false), Pair(GetParam(), v));
-      ASSERT_TRUE(prompt.impl().Step(tokens, nullptr).ok());
-      const float* rows = prompt.impl().engine->llama->hidden(0);
-      if (expected.empty()) expected.assign(rows, rows + 192 * embedding);
-      ASSERT_EQ(std::memcmp(rows, expected.data(), expected.size() * sizeof(float)), 0)
-          << "values " << v << " on " << IsaName(isa);
       Session single = MakeSession(LoadOnce(false), Pair(GetParam(), v));
-      ASSERT_TRUE(single.Prefill(std::span(tokens).first(180)).ok());
-      for (int64_t i = 180; i < 192; ++i) {
-        ASSERT_TRUE(single.Decode(tokens[static_cast<size_t>(i)]).ok());
-        ASSERT_EQ(std::memcmp(single.impl().engine->llama->hidden(0),
-                              expected.data() + i * embedding, embedding * sizeof(float)), 0)
-            << "values " << v << " on " << IsaName(isa) << ", position " << i;
+      ASSERT_TRUE(single.Prefill(std::span(tokens).first(kTokens - kSingle)).ok());
+      Session prompt = single.Fork().value();
+      const Llama& llama = *single.impl().engine->llama;
+      ASSERT_TRUE(prompt.impl().Step(last, nullptr).ok());
+      if (expected.empty()) expected.assign(llama.hidden(0), llama.hidden(kSingle));
+      ASSERT_EQ(std::memcmp(llama.hidden(0), expected.data(), expected.size() * sizeof(float)), 0)
+          << "values " << v << " on " << IsaName(isa);
+      for (size_t i = 0; i < kSingle; ++i) {
+        ASSERT_TRUE(single.Decode(last[i]).ok());
+        ASSERT_EQ(std::memcmp(llama.hidden(0), expected.data() + i * kEmbedding,
+                              kEmbedding * sizeof(float)),
+                  0)
+            << "values " << v << " on " << IsaName(isa) << ", token " << i;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Keys, SmolLm2Pairs,
-                         testing::Values("f16", "int8", "int4", "int3", "int2", "q4_0"),
+INSTANTIATE_TEST_SUITE_P(Keys, SmolLm2Pairs, testing::Values("f16", "int8", "int4", "int2"),
                          [](const auto& param) { return param.param; });
 
-TEST_F(SmolLm2, PrefillAndDecodeLossesAgree) {
+TEST_F(FastSmolLm2, PrefillAndDecodeLossesAgree) {
   EvalOptions options;
   options.contexts_tokens = {192};
   options.modes = {EvalMode::kPrefill, EvalMode::kDecode};
@@ -255,7 +273,7 @@ TEST_F(SmolLm2, PrefillAndDecodeLossesAgree) {
   EXPECT_EQ(results[0].max_kl, results[1].max_kl);
 }
 
-TEST_F(SmolLm2, StoredBytesDoNotDependOnTheChunks) {
+TEST_F(FastSmolLm2, StoredBytesDoNotDependOnTheChunks) {
   const std::vector<int32_t> tokens = GoldenTokens(200);
   const KvSpec kv = *ParseKvPreset("int4");
   Session whole = MakeSession(LoadOnce(false), kv, 512);
@@ -283,7 +301,7 @@ TEST_F(SmolLm2, StoredBytesDoNotDependOnTheChunks) {
 // The orders of magnitude that a simulation in f32 gives for these formats at 2,048 tokens; shorter
 // texts have more of their tokens in the window. Bounded from both sides: a cache that measures too
 // good was not quantised.
-TEST_F(SmolLm2, FewerBitsCostWhatTheyShould) {
+TEST_F(FastSmolLm2, FewerBitsCostWhatTheyShould) {
   struct Bound {
     const char* kv;
     double low, high;
@@ -301,7 +319,7 @@ TEST_F(SmolLm2, FewerBitsCostWhatTheyShould) {
   }
 }
 
-TEST_F(SmolLm2, TheLedgerIsTheFormula) {
+TEST_F(FastSmolLm2, TheLedgerIsTheFormula) {
   Session half = MakeSession(LoadOnce(false), *ParseKvPreset("f16"));
   ASSERT_TRUE(half.Prefill(GoldenTokens(512)).ok());
   EXPECT_EQ(half.ledger().kv_bytes, 512 * 23'040);
@@ -318,15 +336,16 @@ TEST_F(SmolLm2, TheLedgerIsTheFormula) {
   EXPECT_LE(pages, 7);
 }
 
-TEST_F(SmolLm2, AConversationIsAnswered) {
-  Session session = MakeSession(LoadOnce(false), *ParseKvPreset("int4"));
+// In f32: of so small a model, 8-bit activations already turn some answers round.
+TEST_F(FastSmolLm2, AConversationIsAnsweredFromAFourBitCache) {
+  Session session = MakeSession(LoadOnce(true), *ParseKvPreset("int4"));
   const std::vector<ChatTurn> turns = {{"user", "What is the capital of France?"}};
-  const std::vector<int32_t> prompt = LoadOnce(false).EncodeChat(turns).value();
+  const std::vector<int32_t> prompt = LoadOnce(true).EncodeChat(turns).value();
   const GenerateResult result =
       Generate(session, prompt, {.max_tokens = 40, .sampler = {.temperature = 0}, .stop = {}})
           .value();
-  EXPECT_NE(result.text.find("Paris"), std::string::npos) << result.text;
-  EXPECT_EQ(result.stop_reason, StopReason::kEndToken) << result.text;
+  EXPECT_EQ(result.text, "The capital of France is Paris.");
+  EXPECT_EQ(result.stop_reason, StopReason::kEndToken);
 }
 
 }  // namespace
