@@ -289,7 +289,8 @@ void AddRun(CLI::App& root, Action* action) {
   command
       ->add_option("-r,--reverse-prompt", o->generate.stop,
                    "Stop before this text; may be given again")
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   command->add_option("-s,--seed", o->generate.sampler.seed, "Seed of the sampler [0]")
       ->type_name("N");
   command->add_flag("--ignore-eos", o->generate.ignore_end, "Go on after the model's end of text");

@@ -3,6 +3,11 @@
 //
 // A text is cut into chunks of `ctx` tokens that start from nothing; the predictions of the second
 // half of each chunk are scored. Both caches run side by side, so no logits are kept.
+//
+// Load the model with float_activations to see what the format alone costs. With 8-bit activations
+// the smallest change of a cache flips roundings in every later matmul, which drowns formats that
+// are nearly exact: on SmolLM2 int8 then measures 0.004 nats instead of 0.00006, int4 0.006 instead
+// of 0.002.
 // Thread rules: reentrant; a call uses its own sessions.
 #pragma once
 

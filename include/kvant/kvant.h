@@ -1,14 +1,22 @@
-// Everything that an application includes. Formats and bytes: format.h. A model and its cache:
-// model.h, session.h, generate.h. What a format costs in quality: eval.h.
+// Everything that an application includes.
+//   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
+//   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
+//   what a format costs in quality and time      eval.h bench_attention.h
 #pragma once
 
+#include "kvant/bench_attention.h"
+#include "kvant/codec.h"
 #include "kvant/eval.h"
+#include "kvant/explain.h"
 #include "kvant/format.h"
 #include "kvant/generate.h"
+#include "kvant/inspect.h"
 #include "kvant/isa.h"
 #include "kvant/ledger.h"
 #include "kvant/model.h"
+#include "kvant/roofline.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "kvant/status.h"
 #include "kvant/tokenizer.h"
+#include "kvant/utf8_stream.h"

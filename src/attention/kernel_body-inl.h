@@ -17,8 +17,10 @@ inline void ForTileRows(auto nb, int block, int rows, const Fn& fn) {
       return;
     }
   }
-  for (; rows - row >= 2; row += 2) fn(nb, std::integral_constant<int, 2>{}, block, row);
-  if (row < rows) fn(nb, std::integral_constant<int, 1>{}, block, row);
+  if constexpr (kTileRows >= 2) {
+    for (; rows - row >= 2; row += 2) fn(nb, std::integral_constant<int, 2>{}, block, row);
+  }
+  for (; row < rows; ++row) fn(nb, std::integral_constant<int, 1>{}, block, row);
 }
 template <typename Fn>
 inline void ForTiles(int blocks, int rows, const Fn& fn) {
@@ -28,10 +30,14 @@ inline void ForTiles(int blocks, int rows, const Fn& fn) {
       ForTileRows(std::integral_constant<int, 4>{}, block, rows, fn);
     }
   }
-  for (; blocks - block >= 2; block += 2) {
-    ForTileRows(std::integral_constant<int, 2>{}, block, rows, fn);
+  if constexpr (kTileBlocks >= 2) {
+    for (; blocks - block >= 2; block += 2) {
+      ForTileRows(std::integral_constant<int, 2>{}, block, rows, fn);
+    }
   }
-  if (block < blocks) ForTileRows(std::integral_constant<int, 1>{}, block, rows, fn);
+  for (; block < blocks; ++block) {
+    ForTileRows(std::integral_constant<int, 1>{}, block, rows, fn);
+  }
 }
 
 // ---- 2^x -----------------------------------------------------------------------------------------
@@ -164,6 +170,18 @@ inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks
   });
 }
 
+// The same by way of s.sums, for the axes that few caches use (K per token, V per channel): one copy
+// of the tiles serves both and halves the time to compile this file.
+template <int kLow, int kHigh, bool kTable>
+__attribute__((noinline)) void DotSums(const ChunkPlanes& planes, int first_block, int num_blocks,
+                                       int first_step, int end_step, int rows, int x_stride,
+                                       SegmentScratch& s) {
+  DotPlanes<kLow, kHigh, kTable>(planes, first_block, num_blocks, first_step, end_step, rows,
+                                 s.rounded, x_stride, [&](int r, int lane, F sums) {
+                                   Store(s.sums[r] + lane, sums);
+                                 });
+}
+
 inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, int block, int chunk,
                                  B table) {
   const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.metadata_bytes +
@@ -255,16 +273,20 @@ inline void FoldSlots(const SideLayout& side, int slots, int count, const Scales
   const MetadataReader reader(side);
   for (int slot = 0; slot < slots; ++slot) {  // largest values, and the offsets' share
     const std::byte* scales = scales_of(slot);
+    const float* x[NR];  // in locals: stores to the scratch could alias what x_of reads
     F amax[NR], constant[NR];
-    for (int r = 0; r < NR; ++r) amax[r] = constant[r] = Zero();
+    for (int r = 0; r < NR; ++r) {
+      x[r] = x_of(slot, r);
+      amax[r] = constant[r] = Zero();
+    }
     for (int i = 0; i < count; i += kLaneBlock) {
       F scale, centred;
       reader.Read(scales + 2 * i, scale, centred);
       Store(s.scale + slot * count + i, scale);
       for (int r = 0; r < NR; ++r) {
-        const F x = Load(x_of(slot, r) + i);
-        amax[r] = Max(amax[r], Abs(Mul(x, scale)));
-        constant[r] = Fma(x, centred, constant[r]);
+        const F value = Load(x[r] + i);
+        amax[r] = Max(amax[r], Abs(Mul(value, scale)));
+        constant[r] = Fma(value, centred, constant[r]);
       }
     }
     for (int r = 0; r < NR; ++r) {
@@ -280,9 +302,11 @@ inline void FoldSlots(const SideLayout& side, int slots, int count, const Scales
     Store(s.constant + v, ReduceAdd16(s.lane_sum[v]));
   }
   for (int slot = 0; slot < slots; ++slot) {
+    const float* x[NR];
     F inverse[NR];
     I units[NR];
     for (int r = 0; r < NR; ++r) {
+      x[r] = x_of(slot, r);
       inverse[r] = Set(s.inverse[slot * NR + r]);
       units[r] = ZeroI();
     }
@@ -290,7 +314,7 @@ inline void FoldSlots(const SideLayout& side, int slots, int count, const Scales
     for (int i = 0; i < count; i += kLaneBlock) {
       const F scale = Load(s.scale + slot * count + i);
       for (int r = 0; r < NR; ++r) {
-        const I rounded = Round(Mul(Mul(Load(x_of(slot, r) + i), scale), inverse[r]));
+        const I rounded = Round(Mul(Mul(Load(x[r] + i), scale), inverse[r]));
         StoreI8(to + r * count + i, rounded);
         units[r] = AddI(units[r], rounded);
       }
@@ -450,15 +474,18 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
                          static_cast<int64_t>(g) * kPageTokens * 2,
                      kPageTokens, s);
       const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
-      DotPlanes<kLow, kHigh, kTable>(
-          planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows, s.rounded, side.padded_dim,
-          [&](int r, int t, F sums) KVANT_INLINE_LAMBDA {
-            float* scores = s.scores[r] + i * kPageTokens + t;
-            const F before = g == 0 ? Zero() : Load(scores);
-            const F dot = Mul(Sub(sums, Set(s.constant[r])), Set(s.step[r]));
-            const F constant = Fma(Load(s.centred + t), Set(s.mass[r]), before);
-            Store(scores, Fma(Load(s.scale + t), dot, constant));
-          });
+      DotSums<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
+                                   side.padded_dim, s);
+      for (int r = 0; r < rows.rows; ++r) {
+        float* scores = s.scores[r] + i * kPageTokens;
+        const F centre_units = Set(s.constant[r]), step = Set(s.step[r]), mass = Set(s.mass[r]);
+        for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+          const F before = g == 0 ? Zero() : Load(scores + t);
+          const F dot = Mul(Sub(Load(s.sums[r] + t), centre_units), step);
+          const F constant = Fma(Load(s.centred + t), mass, before);
+          Store(scores + t, Fma(Load(s.scale + t), dot, constant));
+        }
+      }
     }
   }
 }
@@ -647,16 +674,18 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
                                  side.padded_dim, s);
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
       const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
+      DotSums<kLow, kHigh, kTable>(planes, inside, count, token / kStep, (token + group) / kStep,
+                                   rows.rows, kPageTokens, s);
       const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
-      DotPlanes<kLow, kHigh, kTable>(
-          planes, inside, count, token / kStep, (token + group) / kStep, rows.rows, s.rounded,
-          kPageTokens, [&](int r, int lane, F sums) KVANT_INLINE_LAMBDA {
-            const int c = first_lane + lane;
-            float* weighted = rows.out[r].weighted + c;
-            const F dot = Mul(Sub(sums, Set(s.constant[r])), Set(s.step[r]));
-            const F before = Fma(Load(s.centred + c), Set(s.mass[r]), Load(weighted));
-            Store(weighted, Fma(Load(s.scale + c), dot, before));
-          });
+      for (int r = 0; r < rows.rows; ++r) {
+        float* weighted = rows.out[r].weighted;
+        const F centre_units = Set(s.constant[r]), step = Set(s.step[r]), mass = Set(s.mass[r]);
+        for (int c = first_lane; c < first_lane + count * kLaneBlock; c += kLaneBlock) {
+          const F dot = Mul(Sub(Load(s.sums[r] + c - first_lane), centre_units), step);
+          const F before = Fma(Load(s.centred + c), mass, Load(weighted + c));
+          Store(weighted + c, Fma(Load(s.scale + c), dot, before));
+        }
+      }
     });
   }
 }

@@ -8,6 +8,14 @@
 #include "attention/attention.h"
 #include "kvant/isa.h"
 
+// Accumulator tiles may have any shape without changing a bit. Sanitized builds take 1 x 1: the full
+// set of tiles takes g++ 12 five minutes a file to instrument.
+#ifdef KVANT_SMALL_TILES
+#define KVANT_TILE(size) 1
+#else
+#define KVANT_TILE(size) size
+#endif
+
 namespace kvant {
 
 inline constexpr int kMaxRows = 4;
@@ -53,6 +61,7 @@ struct alignas(64) SegmentScratch {
   float lane_max[kMaxVectors][16];         // per-lane partial results, reduced 16 vectors at a time
   float lane_sum[kMaxVectors][16];
   int32_t lane_units[kMaxVectors][16];
+  float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
   float centred[kMaxPaddedDim];                    // value of the middle code of each group
   float scale[kMaxSlots * kMaxPaddedDim];          // [slot][length] as f32
   int8_t rounded[kMaxVectors * kMaxPaddedDim];     // [slot][row][length]

@@ -2,8 +2,8 @@
 // integer dot. Meaning of every operation: vec_scalar-inl.h.
 
 // 16 registers: 2 x 2 accumulators of two halves leave room for codes, query and constants.
-constexpr int kTileBlocks = 2;
-constexpr int kTileRows = 2;
+constexpr int kTileBlocks = KVANT_TILE(2);
+constexpr int kTileRows = KVANT_TILE(2);
 
 struct F { __m256 lo, hi; };
 struct I { __m256i lo, hi; };

@@ -1,8 +1,8 @@
 // The 16-lane vectors on AVX-512 (F BW VL DQ VNNI): one register each. Meaning: vec_scalar-inl.h.
 
 // 32 registers: 4 x 4 accumulators, 4 units of codes and the constants fit.
-constexpr int kTileBlocks = 4;
-constexpr int kTileRows = 4;
+constexpr int kTileBlocks = KVANT_TILE(4);
+constexpr int kTileRows = KVANT_TILE(4);
 
 using F = __m512;
 using I = __m512i;

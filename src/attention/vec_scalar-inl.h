@@ -2,8 +2,8 @@
 // kernels use. The AVX2 and AVX-512 twins give the same bits. Included once, inside an anonymous
 // namespace, by the ISA's own source file.
 
-constexpr int kTileBlocks = 2;  // accumulator tile of the integer dot: lane blocks x rows
-constexpr int kTileRows = 2;
+constexpr int kTileBlocks = KVANT_TILE(2);  // accumulator tile of the integer dot: lane blocks x rows
+constexpr int kTileRows = KVANT_TILE(2);
 
 struct F { float v[16]; };           // 16 floats
 struct I { int32_t v[16]; };         // 16 signed integers

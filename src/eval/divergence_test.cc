@@ -123,6 +123,17 @@ TEST(Summary, FiguresAreThoseOfTheTextbook) {
   EXPECT_DOUBLE_EQ(out.by_position[1].mean_nll_base, 2);
 }
 
+TEST(Summary, QuantilesAreNearestRanks) {
+  Summary summary(0, 7, 1);
+  for (const double kl : {7.0, 1.0, 6.0, 2.0, 5.0, 3.0, 4.0}) {
+    summary.Add({.kl = kl, .nll_base = 1, .nll_test = 1, .same_top1 = true}, 0, 0);
+  }
+  EvalContext out;
+  summary.Finish(&out);
+  EXPECT_EQ(out.median_kl, 4);
+  EXPECT_EQ(out.p99_kl, 7);
+}
+
 TEST(Summary, OneTokenHasNoError) {
   Summary summary(2, 3, 8);
   summary.Add({.kl = 0.5, .nll_base = 1, .nll_test = 1, .same_top1 = true}, 2, 3);

@@ -22,7 +22,7 @@ double Quantile(std::vector<double>& values, double share) {
 
 }  // namespace
 
-Summary::Summary(int64_t first, int64_t end, int buckets) : first_(first), end_(end) {
+Summary::Summary(int64_t first, int64_t end, int buckets) {
   const int64_t count = std::min<int64_t>(buckets, end - first);
   for (int64_t i = 0; i < count; ++i) {
     buckets_.push_back({.first_position = first + (end - first) * i / count,

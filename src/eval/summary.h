@@ -21,7 +21,6 @@ class Summary {
   void Finish(EvalContext* out) const;
 
  private:
-  int64_t first_, end_;
   std::vector<EvalBucket> buckets_;  // sums until Finish
   std::vector<double> kl_;           // in the order they came
   double kl_sum_ = 0, kl_squares_ = 0;
