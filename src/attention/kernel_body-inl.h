@@ -94,8 +94,9 @@ KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B 
 struct ChunkPlanes {
   const uint8_t* low;
   const uint8_t* high;
-  int blocks;  // lane blocks of the chunk
-  B table;     // levels + 128 of a codebook
+  int blocks;     // lane blocks of the chunk
+  B table;        // levels + 128 of a codebook
+  int64_t ahead;  // bytes from these codes to those that are read next: prefetched line by line
 };
 
 template <int kLow, int kHigh, bool kTable, int NB, int NR>
@@ -115,10 +116,12 @@ struct DotTile {
     for (int b = 0; b < NB; ++b) {
       const int at = (block + b) * kPlaneUnitBytes;
       const int high_unit = kHigh == 1 ? step / 2 : step;
-      codes[b] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(
-          planes.low + static_cast<int64_t>(step) * kUnits * stride + at,
-          kHigh == 0 ? nullptr : planes.high + static_cast<int64_t>(high_unit) * stride + at,
-          stride, planes.table);
+      const uint8_t* low = planes.low + static_cast<int64_t>(step) * kUnits * stride + at;
+      const uint8_t* high =
+          kHigh == 0 ? nullptr : planes.high + static_cast<int64_t>(high_unit) * stride + at;
+      codes[b] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low, high, stride, planes.table);
+      if constexpr (kQuad * kUnits % 4 == 0) Prefetch(low + kQuad * kUnits / 4 * stride + planes.ahead);
+      if constexpr (kHigh != 0 && kParity == 0 && kQuad == 0) Prefetch(high + planes.ahead);
     }
     for (int r = 0; r < NR; ++r) {
       for (int b = 0; b < NB; ++b) {
@@ -183,14 +186,15 @@ __attribute__((noinline)) void DotSums(const ChunkPlanes& planes, int first_bloc
 }
 
 inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, int block, int chunk,
-                                 B table) {
+                                 B table, const std::byte* next) {
   const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.metadata_bytes +
                       static_cast<int64_t>(block) * side.block_bytes;
   const int lane_blocks = side.lanes() / kLaneBlock, first = chunk * kChunkBlocks;
   const int64_t low_per_block = side.plane_bytes[0] / lane_blocks;
   const int64_t high_per_block = side.plane_bytes[1] / lane_blocks;
   return {codes + first * low_per_block, codes + side.plane_bytes[0] + first * high_per_block,
-          lane_blocks - first < kChunkBlocks ? lane_blocks - first : kChunkBlocks, table};
+          lane_blocks - first < kChunkBlocks ? lane_blocks - first : kChunkBlocks, table,
+          next - reinterpret_cast<const std::byte*>(codes)};
 }
 
 // ---- metadata --------------------------------------------------------------------------------------
@@ -347,14 +351,9 @@ inline void PrefetchBytes(const std::byte* at, int bytes) {
   for (int i = 0; i < bytes; i += 64) Prefetch(at + i);
 }
 
-// Codes are asked for this many blocks before their dots: some 1,500 cycles. All blocks of a segment
-// at once would push each other out of a 32 KiB L1.
-constexpr int kPrefetchBlocks = 2;
-
-inline void PrefetchCodes(const SideLayout& side, const std::byte* base, int block) {
-  PrefetchBytes(base + side.metadata_bytes + static_cast<int64_t>(block) * side.block_bytes,
-                side.block_bytes);
-}
+// Metadata of a block is a few lines and is needed all at once: it is asked for in a burst. Codes are
+// asked for one line at a time, while the line at the same place of an earlier block is used: a burst
+// of them fills the miss buffers and stops the core until memory has answered.
 inline void PrefetchMetadata(const SideLayout& side, const std::byte* base, int block) {
   if (side.block_metadata_bytes != 0) {
     PrefetchBytes(base + static_cast<int64_t>(block) * side.block_metadata_bytes,
@@ -363,37 +362,41 @@ inline void PrefetchMetadata(const SideLayout& side, const std::byte* base, int 
     PrefetchBytes(base, side.metadata_bytes);
   }
 }
-// While block i of K is read: codes of a later block, K's or then V's, and V's metadata of block i.
-inline void PrefetchDuringK(const Segment& segment, int i) {
-  const PageLayout& layout = *segment.layout;
-  const BlockRef& now = segment.blocks[i];
-  PrefetchMetadata(layout.v, now.page + layout.v_offset_bytes, now.block);
-  const int ahead = i + kPrefetchBlocks;
-  if (ahead < segment.num_blocks) {
-    PrefetchCodes(layout.k, segment.blocks[ahead].page, segment.blocks[ahead].block);
-  } else if (ahead - segment.num_blocks < segment.num_blocks) {
-    const BlockRef& v = segment.blocks[ahead - segment.num_blocks];
-    PrefetchCodes(layout.v, v.page + layout.v_offset_bytes, v.block);
-  }
+inline const std::byte* CodesOf(const SideLayout& side, const std::byte* base, int block) {
+  return base + side.metadata_bytes + static_cast<int64_t>(block) * side.block_bytes;
 }
-// While block i of V is read: codes of a later block, V's or then the next segment's K's, and the
-// metadata of the next segment's block i.
-inline void PrefetchDuringV(const Segment& segment, int i) {
-  const PageLayout& layout = *segment.layout;
-  const int ahead = i + kPrefetchBlocks;
-  if (ahead < segment.num_blocks) {
-    const BlockRef& v = segment.blocks[ahead];
-    PrefetchCodes(layout.v, v.page + layout.v_offset_bytes, v.block);
-  }
+// Blocks from a prefetch to its use: about 200 ns of work.
+inline int BlocksAhead(const SideLayout& side) { return side.block_bytes >= 4096 ? 1 : 2; }
+
+inline const std::byte* KCodes(const Segment& segment, int i) {
+  return CodesOf(segment.layout->k, segment.blocks[i].page, segment.blocks[i].block);
+}
+inline const std::byte* VCodes(const Segment& segment, int i) {
+  return CodesOf(segment.layout->v, segment.blocks[i].page + segment.layout->v_offset_bytes,
+                 segment.blocks[i].block);
+}
+// What to prefetch while block i of K is read: K of a later block, or V of the first ones.
+inline const std::byte* AfterK(const Segment& segment, int i) {
+  const int ahead = i + BlocksAhead(segment.layout->k), blocks = segment.num_blocks;
+  if (ahead < blocks) return KCodes(segment, ahead);
+  return VCodes(segment, ahead - blocks < blocks ? ahead - blocks : blocks - 1);
+}
+// While block i of V is read: V of a later block, or K of the next segment.
+inline const std::byte* AfterV(const Segment& segment, int i) {
+  const int ahead = i + BlocksAhead(segment.layout->v), blocks = segment.num_blocks;
+  if (ahead < blocks) return VCodes(segment, ahead);
   const Segment* next = segment.next;
-  if (next == nullptr) return;
-  if (i < next->num_blocks) {
-    PrefetchMetadata(next->layout->k, next->blocks[i].page, next->blocks[i].block);
-  }
-  const int first = ahead - segment.num_blocks;
-  if (first >= 0 && first < next->num_blocks) {
-    PrefetchCodes(next->layout->k, next->blocks[first].page, next->blocks[first].block);
-  }
+  if (next == nullptr || ahead - blocks >= next->num_blocks) return VCodes(segment, i);
+  return KCodes(*next, ahead - blocks);
+}
+inline void PrefetchVMetadata(const Segment& segment, int i) {
+  const BlockRef& ref = segment.blocks[i];
+  PrefetchMetadata(segment.layout->v, ref.page + segment.layout->v_offset_bytes, ref.block);
+}
+inline void PrefetchNextKMetadata(const Segment& segment, int i) {
+  const Segment* next = segment.next;
+  if (next == nullptr || i >= next->num_blocks) return;
+  PrefetchMetadata(next->layout->k, next->blocks[i].page, next->blocks[i].block);
 }
 
 // ---- scores ----------------------------------------------------------------------------------------
@@ -431,8 +434,9 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
   int vector = 0;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
-    PrefetchDuringK(segment, i);
-    const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
+    PrefetchVMetadata(segment, i);
+    const ChunkPlanes planes =
+        PlanesOfChunk(side, ref.page, ref.block, 0, table, AfterK(segment, i));
     for (int token = 0; token < kPageTokens; token += group) {
       DotPlanes<kLow, kHigh, kTable>(
           planes, token / kLaneBlock, group / kLaneBlock, 0, side.padded_dim / kStep, rows.rows,
@@ -469,11 +473,12 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
     }
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
-      if (g == 0) PrefetchDuringK(segment, i);
+      if (g == 0) PrefetchVMetadata(segment, i);
       reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                          static_cast<int64_t>(g) * kPageTokens * 2,
                      kPageTokens, s);
-      const ChunkPlanes planes = PlanesOfChunk(side, ref.page, ref.block, 0, table);
+      const ChunkPlanes planes =
+          PlanesOfChunk(side, ref.page, ref.block, 0, table, AfterK(segment, i));
       DotSums<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
                                    side.padded_dim, s);
       for (int r = 0; r < rows.rows; ++r) {
@@ -501,10 +506,17 @@ inline F LoadValue(const std::byte* base, int64_t at) {
   }
 }
 
+// Asks for the line of the 16 values at `at`; block b of a tile that starts on a line.
+template <FloatType kType>
+KVANT_INLINE void PrefetchValue(const std::byte* base, int64_t at, int b) {
+  constexpr int kBytes = kType == FloatType::kF32 ? 4 : 2;
+  if (b * kLaneBlock * kBytes % 64 == 0) Prefetch(base + at * kBytes);
+}
+
 // K in a float type: [head_dim][tokens], lanes are tokens, the query is broadcast.
 template <FloatType kType>
 inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int index,
-                            const SegmentRows& rows, SegmentScratch& s) {
+                            const std::byte* next, const SegmentRows& rows, SegmentScratch& s) {
   const std::byte* base = ref.page + static_cast<int64_t>(ref.block) * side.block_bytes;
   const int lane_blocks = (ref.end + kLaneBlock - 1) / kLaneBlock;
   ForTiles(lane_blocks, rows.rows, [&](auto nb, auto nr, int block, int row) {
@@ -515,8 +527,9 @@ inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int ind
     for (int c = 0; c < side.head_dim; ++c) {
       F keys[nb()];
       for (int b = 0; b < nb(); ++b) {
-        keys[b] = LoadValue<kType>(base, static_cast<int64_t>(c) * side.block_tokens +
-                                             (block + b) * kLaneBlock);
+        const int64_t at = static_cast<int64_t>(c) * side.block_tokens + (block + b) * kLaneBlock;
+        keys[b] = LoadValue<kType>(base, at);
+        PrefetchValue<kType>(next, at, b);
       }
       for (int r = 0; r < nr(); ++r) {
         const F q = Set(rows.q[row + r][c]);
@@ -622,10 +635,11 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
                                                  : first + side.group / kLaneBlock;
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
-      if (g == 0) PrefetchDuringV(segment, i);
+      if (g == 0) PrefetchNextKMetadata(segment, i);
       ForChunks(first, end, [&](int chunk, int inside, int count) {
-        const ChunkPlanes planes = PlanesOfChunk(side, ref.page + segment.layout->v_offset_bytes,
-                                                 ref.block, chunk, table);
+        ChunkPlanes planes = PlanesOfChunk(side, ref.page + segment.layout->v_offset_bytes, ref.block,
+                                           chunk, table, AfterV(segment, i));
+        planes.ahead += planes.low - reinterpret_cast<const uint8_t*>(VCodes(segment, i));
         const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
         const int vector = i * rows.rows;
         float* weighted[kMaxRows];
@@ -673,7 +687,8 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
     MetadataReader(side).ReadAll(base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
                                  side.padded_dim, s);
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
-      const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table);
+      const ChunkPlanes planes = PlanesOfChunk(side, base, ref.block, chunk, table,
+                                               CodesOf(side, base, ref.block));
       DotSums<kLow, kHigh, kTable>(planes, inside, count, token / kStep, (token + group) / kStep,
                                    rows.rows, kPageTokens, s);
       const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
@@ -694,7 +709,8 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
 // unwritten slots hold must not reach a result (0 * NaN).
 template <FloatType kType>
 inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, const BlockRef& ref,
-                                 int index, const SegmentRows& rows, SegmentScratch& s) {
+                                 int index, const std::byte* next, const SegmentRows& rows,
+                                 SegmentScratch& s) {
   const std::byte* values = base + static_cast<int64_t>(ref.block) * side.block_bytes;
   ForTiles(side.padded_dim / kLaneBlock, rows.rows, [&](auto nb, auto nr, int block, int row) {
     F acc[nr()][nb()];
@@ -706,8 +722,9 @@ inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, 
     for (int t = ref.begin; t < ref.end; ++t) {
       F v[nb()];
       for (int b = 0; b < nb(); ++b) {
-        v[b] = LoadValue<kType>(values, static_cast<int64_t>(t) * side.padded_dim +
-                                            (block + b) * kLaneBlock);
+        const int64_t at = static_cast<int64_t>(t) * side.padded_dim + (block + b) * kLaneBlock;
+        v[b] = LoadValue<kType>(values, at);
+        PrefetchValue<kType>(next, at, b);
       }
       for (int r = 0; r < nr(); ++r) {
         const F p = Set(s.scores[row + r][index * kPageTokens + t]);
@@ -753,16 +770,17 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Segmen
   const SideLayout& side = segment.layout->k;
   const auto each_block = [&](const auto& score) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchDuringK(segment, i);
+      PrefetchVMetadata(segment, i);
       score(segment.blocks[i], i);
     }
   };
   if (side.format.is_float()) {
     each_block([&](const BlockRef& ref, int i) {
+      const std::byte* next = AfterK(segment, i);
       switch (side.format.float_type) {
-        case FloatType::kF32: return ScoreFloatBlock<FloatType::kF32>(side, ref, i, rows, s);
-        case FloatType::kF16: return ScoreFloatBlock<FloatType::kF16>(side, ref, i, rows, s);
-        case FloatType::kBf16: return ScoreFloatBlock<FloatType::kBf16>(side, ref, i, rows, s);
+        case FloatType::kF32: return ScoreFloatBlock<FloatType::kF32>(side, ref, i, next, rows, s);
+        case FloatType::kF16: return ScoreFloatBlock<FloatType::kF16>(side, ref, i, next, rows, s);
+        case FloatType::kBf16: return ScoreFloatBlock<FloatType::kBf16>(side, ref, i, next, rows, s);
       }
     });
     return;
@@ -783,19 +801,20 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   const SideLayout& side = segment.layout->v;
   const auto each_block = [&](const auto& accumulate) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchDuringV(segment, i);
+      PrefetchNextKMetadata(segment, i);
       accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
     }
   };
   if (side.format.is_float()) {
     each_block([&](const std::byte* base, const BlockRef& ref, int i) {
+      const std::byte* next = AfterV(segment, i);
       switch (side.format.float_type) {
         case FloatType::kF32:
-          return AccumulateFloatBlock<FloatType::kF32>(side, base, ref, i, rows, s);
+          return AccumulateFloatBlock<FloatType::kF32>(side, base, ref, i, next, rows, s);
         case FloatType::kF16:
-          return AccumulateFloatBlock<FloatType::kF16>(side, base, ref, i, rows, s);
+          return AccumulateFloatBlock<FloatType::kF16>(side, base, ref, i, next, rows, s);
         case FloatType::kBf16:
-          return AccumulateFloatBlock<FloatType::kBf16>(side, base, ref, i, rows, s);
+          return AccumulateFloatBlock<FloatType::kBf16>(side, base, ref, i, next, rows, s);
       }
     });
     return;
