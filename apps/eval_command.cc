@@ -187,6 +187,7 @@ int RunEval(const EvalFlags& o) {
     AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
     json["formats"] = LayerFormatsJson(options.test, layers);
     json["formats_base"] = LayerFormatsJson(options.base, layers);
+    json["activations"] = o.model.activations;
     json["kv_sinks_tokens"] = options.test.sinks_tokens;
     json["kv_window_tokens"] = options.test.window_tokens;
     json["contexts"] = Json::array();
@@ -195,8 +196,8 @@ int RunEval(const EvalFlags& o) {
     Write(Dump(json, 2));
     return kExitDone;
   }
-  Print("Tested  {}\nBase    {}\n\n{}", LayerFormatsText(options.test, layers),
-        LayerFormatsText(options.base, layers), ContextsText(contexts));
+  Print("Tested  {}\nBase    {}\nActivations in {}\n\n{}", LayerFormatsText(options.test, layers),
+        LayerFormatsText(options.base, layers), o.model.activations, ContextsText(contexts));
   for (const EvalContext& context : contexts) Write(PositionsText(context));
   if (greedy) Write(GreedyText(*greedy));
   return kExitDone;
@@ -210,6 +211,7 @@ void AddEval(CLI::App& root, Action* action) {
       "eval", "What a cache format costs in quality: KL, same top-1, perplexity, greedy agreement");
   command->footer(kFooter);
   o->model.Add(*command);
+  o->model.AddActivations(*command);
   command->add_option("-f,--file", o->file, "The text, - for standard input")
       ->required()
       ->type_name("FILE");

@@ -16,8 +16,10 @@ struct ModelFlags {
   int64_t context_tokens = 0;  // 0: what the model was trained for
   int chunk_tokens = 512;
   int threads = 0;
+  std::string activations = "int8";  // how matrix products see them; eval can ask for f32
 
   void Add(CLI::App& command);  // -m -b -t
+  void AddActivations(CLI::App& command);  // --activations
 
   // Reads the file's head only. Throws when the file is not one or a spec does not fit its
   // geometry, which is known long before its weights are packed.
