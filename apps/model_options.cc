@@ -42,16 +42,16 @@ void ModelFlags::CheckFits(const GgufSummary& file, const KvSpec& spec) const {
 
 void ModelFlags::AddActivations(CLI::App& command) {
   command
-      .add_option("--activations", activations,
-                  "int8: as run computes; f32: without that rounding, so that only the cache's loss "
-                  "is seen, several times slower [int8]")
+      .add_option(
+          "--activations", activations,
+          "int8: as run computes; f32: without that rounding, so that only the cache's loss "
+          "is seen, several times slower [int8]")
       ->type_name("TYPE")
       ->check(CLI::IsMember({"int8", "f32"}));
 }
 
 Model ModelFlags::Load() const {
-  return Unwrap(
-      Model::Load(path, {.threads = threads, .float_activations = activations == "f32"}));
+  return Unwrap(Model::Load(path, {.threads = threads, .float_activations = activations == "f32"}));
 }
 
 SessionOptions ModelFlags::Session(const KvSpec& spec, int64_t budget_bytes) const {

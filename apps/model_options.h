@@ -18,7 +18,7 @@ struct ModelFlags {
   int threads = 0;
   std::string activations = "int8";  // how matrix products see them; eval can ask for f32
 
-  void Add(CLI::App& command);  // -m -b -t
+  void Add(CLI::App& command);             // -m -b -t
   void AddActivations(CLI::App& command);  // --activations
 
   // Reads the file's head only. Throws when the file is not one or a spec does not fit its

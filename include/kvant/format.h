@@ -63,9 +63,12 @@ struct Format {
   double EffectiveBits(int head_dim) const;
 };
 
-inline constexpr Format kFormatF32{Levels::kFloat, FloatType::kF32, 32, Axis::kToken, 0, Offset::kNone};
-inline constexpr Format kFormatF16{Levels::kFloat, FloatType::kF16, 16, Axis::kToken, 0, Offset::kNone};
-inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::kToken, 0, Offset::kNone};
+inline constexpr Format kFormatF32{Levels::kFloat, FloatType::kF32, 32, Axis::kToken, 0,
+                                   Offset::kNone};
+inline constexpr Format kFormatF16{Levels::kFloat, FloatType::kF16, 16, Axis::kToken, 0,
+                                   Offset::kNone};
+inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::kToken, 0,
+                                    Offset::kNone};
 
 // Parses one side's spec:
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
@@ -85,8 +88,8 @@ Status CheckFormat(const Format& format, Side side, int head_dim);
 struct KvSpec {
   Format k = kFormatF16;
   Format v = kFormatF16;
-  int sinks_tokens = 4;    // the first tokens, kept as they came; 0 to 64
-  int window_tokens = 64;  // newest tokens, kept as they came; a multiple of 64
+  int sinks_tokens = 4;          // the first tokens, kept as they came; 0 to 64
+  int window_tokens = 64;        // newest tokens, kept as they came; a multiple of 64
   std::vector<int> skip_layers;  // layers whose pages stay f16
 
   bool operator==(const KvSpec&) const = default;

@@ -14,14 +14,14 @@ namespace kvant {
 
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,   // the caller asked for something impossible (usage; exit code 2 in the CLI)
-  kNotFound,          // a file or key that does not exist
-  kCorrupt,           // untrusted bytes that do not hold what they claim
-  kUnsupported,       // well-formed, but not something this build can do
-  kOutOfMemory,       // an allocation or a budget that was refused
-  kOutOfRange,        // longer than the context, past the end
-  kIo,                // the operating system refused to read or write
-  kCancelled,         // the caller asked to stop
+  kInvalidArgument,  // the caller asked for something impossible (usage; exit code 2 in the CLI)
+  kNotFound,         // a file or key that does not exist
+  kCorrupt,          // untrusted bytes that do not hold what they claim
+  kUnsupported,      // well-formed, but not something this build can do
+  kOutOfMemory,      // an allocation or a budget that was refused
+  kOutOfRange,       // longer than the context, past the end
+  kIo,               // the operating system refused to read or write
+  kCancelled,        // the caller asked to stop
 };
 
 // A code and, unless ok, one sentence without a trailing full stop.
@@ -31,7 +31,9 @@ class [[nodiscard]] Status {
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
   static Status Ok() { return {}; }
-  static Status InvalidArgument(std::string m) { return {StatusCode::kInvalidArgument, std::move(m)}; }
+  static Status InvalidArgument(std::string m) {
+    return {StatusCode::kInvalidArgument, std::move(m)};
+  }
   static Status NotFound(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
   static Status Corrupt(std::string m) { return {StatusCode::kCorrupt, std::move(m)}; }
   static Status Unsupported(std::string m) { return {StatusCode::kUnsupported, std::move(m)}; }
@@ -60,9 +62,18 @@ class [[nodiscard]] Result {
   const Status& status() const { return status_; }
 
   // REQUIRES: ok().
-  T& value() & { assert(ok()); return *value_; }
-  const T& value() const& { assert(ok()); return *value_; }
-  T&& value() && { assert(ok()); return std::move(*value_); }
+  T& value() & {
+    assert(ok());
+    return *value_;
+  }
+  const T& value() const& {
+    assert(ok());
+    return *value_;
+  }
+  T&& value() && {
+    assert(ok());
+    return std::move(*value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
@@ -74,9 +85,9 @@ class [[nodiscard]] Result {
 };
 
 // Returns the failing Status of `expr` from the enclosing function.
-#define KVANT_RETURN_IF_ERROR(expr)              \
-  do {                                           \
-    ::kvant::Status kvant_status_ = (expr);      \
+#define KVANT_RETURN_IF_ERROR(expr)                \
+  do {                                             \
+    ::kvant::Status kvant_status_ = (expr);        \
     if (!kvant_status_.ok()) return kvant_status_; \
   } while (0)
 

@@ -35,8 +35,8 @@ struct SegmentPlan {
 
 struct Item {
   int task;
-  int segment;               // split tasks
-  int first_row, end_row;    // others
+  int segment;             // split tasks
+  int first_row, end_row;  // others
 };
 
 struct Plan {
@@ -107,9 +107,9 @@ int RowsOfGroup(int rows_left) {
 // A thread's memory: kernel scratch, scaled queries, and the states of one item's rows.
 struct ThreadMemory {
   SegmentScratch* scratch;
-  float* q;         // [kItemRows][padded_dim]
-  float* running;   // [kItemRows][padded_dim] weighted sums
-  float* segment;   // [kMaxRows][padded_dim]
+  float* q;        // [kItemRows][padded_dim]
+  float* running;  // [kItemRows][padded_dim] weighted sums
+  float* segment;  // [kMaxRows][padded_dim]
 };
 size_t ThreadBytes(int padded_dim) {
   return RoundUp(sizeof(SegmentScratch), kAlignment) +
@@ -131,8 +131,13 @@ class Step {
  public:
   Step(std::span<const AttentionTask> tasks, const Plan& plan, int head_dim, float scale,
        float* states)
-      : tasks_(tasks), plan_(plan), head_dim_(head_dim), padded_dim_(PaddedDim(head_dim)),
-        scale_(scale * kLog2E), states_(states), kernels_(AttentionKernelsFor(ActiveIsa())) {}
+      : tasks_(tasks),
+        plan_(plan),
+        head_dim_(head_dim),
+        padded_dim_(PaddedDim(head_dim)),
+        scale_(scale * kLog2E),
+        states_(states),
+        kernels_(AttentionKernelsFor(ActiveIsa())) {}
 
   void Work(AlignedBuffer& buffer) {
     const ThreadMemory memory = Carve(buffer, padded_dim_);
@@ -140,7 +145,7 @@ class Step {
     for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) {
       const Item& item = plan_.items[static_cast<size_t>(i)];
       plan_.tasks[static_cast<size_t>(item.task)].split ? RunSplit(item, memory)
-                                                         : RunWhole(item, memory);
+                                                        : RunWhole(item, memory);
     }
   }
 
@@ -184,14 +189,15 @@ class Step {
   // Slots of the segment that the row may see.
   static int RowEnd(const AttentionTask& task, int row, const SegmentPlan& segment) {
     const int64_t position = task.first_position + row / task.group_ratio;
-    return static_cast<int>(std::clamp<int64_t>(position + 1 - segment.first_slot_position, 0,
-                                                kSegmentTokens));
+    return static_cast<int>(
+        std::clamp<int64_t>(position + 1 - segment.first_slot_position, 0, kSegmentTokens));
   }
 
   void RunSplit(const Item& item, const ThreadMemory& m) const {
     const AttentionTask& task = tasks_[static_cast<size_t>(item.task)];
     const TaskPlan& t = plan_.tasks[static_cast<size_t>(item.task)];
-    const SegmentPlan& segment = plan_.segments[static_cast<size_t>(t.first_segment + item.segment)];
+    const SegmentPlan& segment =
+        plan_.segments[static_cast<size_t>(t.first_segment + item.segment)];
     for (int first = 0; first < t.rows;) {
       SegmentRows rows;
       rows.rows = RowsOfGroup(t.rows - first);
@@ -255,10 +261,14 @@ class Step {
 const AttentionKernels& AttentionKernelsFor(Isa isa) {
 #if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
   switch (isa) {
-    case Isa::kAvx2: return kAttentionAvx2;
-    case Isa::kAvxVnni: return kAttentionAvxVnni;
-    case Isa::kAvx512: return kAttentionAvx512;
-    case Isa::kScalar: break;
+    case Isa::kAvx2:
+      return kAttentionAvx2;
+    case Isa::kAvxVnni:
+      return kAttentionAvxVnni;
+    case Isa::kAvx512:
+      return kAttentionAvx512;
+    case Isa::kScalar:
+      break;
   }
 #endif
   (void)isa;

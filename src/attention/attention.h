@@ -1,17 +1,17 @@
-// Attention over a CacheView: softmax(q k^T) v for all query heads of a KV head in one pass over its
-// bytes, from pages in whatever format they are stored.
+// Attention over a CacheView: softmax(q k^T) v for all query heads of a KV head in one pass over
+// its bytes, from pages in whatever format they are stored.
 //
 // The work is cut into segments of at most 512 tokens of one run at absolute positions. Every
-// segment gives a PartialState (max, sum, weighted V); the states of a row are merged in the order of
-// positions. So neither the number of threads, nor the batch, nor the chunking of a prompt changes a
-// single bit of a row's result, and every ISA level gives the same bits.
+// segment gives a PartialState (max, sum, weighted V); the states of a row are merged in the order
+// of positions. So neither the number of threads, nor the batch, nor the chunking of a prompt
+// changes a single bit of a row's result, and every ISA level gives the same bits.
 //
 // Arithmetic (interfaces: architecture.md "Kernels"). Scores are kept in base 2: q is scaled by
-// softmax_scale * log2(e) once. Coded sides use exact integer dots: the query with the channel scales
-// folded in (K), or the probability with the token scales folded in (V), is rounded to one signed
-// 8-bit vector a page; codes are centred with the sum of the *rounded* vector, so that the rounding
-// error multiplies centred codes only (an uncentred int8 cache is 25 times worse). Everything is
-// accumulated in f32.
+// softmax_scale * log2(e) once. Coded sides use exact integer dots: the query with the channel
+// scales folded in (K), or the probability with the token scales folded in (V), is rounded to one
+// signed 8-bit vector a page; codes are centred with the sum of the *rounded* vector, so that the
+// rounding error multiplies centred codes only (an uncentred int8 cache is 25 times worse).
+// Everything is accumulated in f32.
 //
 // Thread rules: one Attend call at a time per AttentionWorkspace.
 #pragma once
@@ -40,13 +40,13 @@ struct PartialState {
 
 // One KV head and the queries of one page that read it.
 struct AttentionTask {
-  HeadView view;                // of the queries' page
-  int64_t first_position = 0;   // absolute position of the first query; all lie in one page
+  HeadView view;               // of the queries' page
+  int64_t first_position = 0;  // absolute position of the first query; all lie in one page
   int queries = 0;
-  int group_ratio = 1;          // query heads that share this KV head
-  const float* q = nullptr;     // [queries][group_ratio][head_dim]
-  int64_t q_query_stride = 0;   // values from one query to the next
-  float* out = nullptr;         // [queries][group_ratio][head_dim], heads contiguous
+  int group_ratio = 1;         // query heads that share this KV head
+  const float* q = nullptr;    // [queries][group_ratio][head_dim]
+  int64_t q_query_stride = 0;  // values from one query to the next
+  float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
   int64_t out_query_stride = 0;
 };
 
@@ -56,13 +56,14 @@ class AttentionWorkspace {
   AttentionWorkspace() = default;
 
  private:
-  friend Status Attend(ThreadPool&, std::span<const AttentionTask>, int, float, AttentionWorkspace&);
+  friend Status Attend(ThreadPool&, std::span<const AttentionTask>, int, float,
+                       AttentionWorkspace&);
   AlignedBuffer states_;
   std::vector<AlignedBuffer> thread_scratch_;
 };
 
-// Runs all tasks. head_dim is common to all; softmax_scale is usually 1 / sqrt(head_dim). A query at
-// position t sees the visible tokens at positions <= t of its view; it must see at least one.
+// Runs all tasks. head_dim is common to all; softmax_scale is usually 1 / sqrt(head_dim). A query
+// at position t sees the visible tokens at positions <= t of its view; it must see at least one.
 // kOutOfMemory leaves `out` unspecified and the workspace usable.
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace);

@@ -8,8 +8,8 @@
 #include "attention/attention.h"
 #include "kvant/isa.h"
 
-// Accumulator tiles may have any shape without changing a bit. Sanitized builds take 1 x 1: the full
-// set of tiles takes g++ 12 five minutes a file to instrument.
+// Accumulator tiles may have any shape without changing a bit. Sanitized builds take 1 x 1: the
+// full set of tiles takes g++ 12 five minutes a file to instrument.
 #ifdef KVANT_SMALL_TILES
 #define KVANT_TILE(size) 1
 #else
@@ -25,8 +25,8 @@ inline constexpr int kMaxPaddedDim = 1024;
 // 64 tokens (fewer in a sink page) of a page.
 struct BlockRef {
   const std::byte* page = nullptr;
-  int block = 0;       // of the page
-  int begin = 0;       // visible tokens of the block: [begin, end)
+  int block = 0;  // of the page
+  int begin = 0;  // visible tokens of the block: [begin, end)
   int end = 0;
 };
 
@@ -61,10 +61,10 @@ struct alignas(64) SegmentScratch {
   float lane_max[kMaxVectors][16];         // per-lane partial results, reduced 16 vectors at a time
   float lane_sum[kMaxVectors][16];
   int32_t lane_units[kMaxVectors][16];
-  float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
-  float centred[kMaxPaddedDim];                    // value of the middle code of each group
-  float scale[kMaxSlots * kMaxPaddedDim];          // [slot][length] as f32
-  int8_t rounded[kMaxVectors * kMaxPaddedDim];     // [slot][row][length]
+  float sums[kMaxRows][kPageTokens];            // integer dots of one chunk of lanes
+  float centred[kMaxPaddedDim];                 // value of the middle code of each group
+  float scale[kMaxSlots * kMaxPaddedDim];       // [slot][length] as f32
+  int8_t rounded[kMaxVectors * kMaxPaddedDim];  // [slot][row][length]
 };
 
 struct AttentionKernels {

@@ -1,5 +1,5 @@
-// The attention kernels at the avxvnni level. Standard headers come first: nothing shared with other
-// files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
+// The attention kernels at the avxvnni level. Standard headers come first: nothing shared with
+// other files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
 #include <immintrin.h>
 
 #include <bit>
@@ -13,10 +13,11 @@
 namespace kvant {
 namespace {
 
+// clang-format off: the vectors come before what is built on them
 #define KVANT_DPBUSD 1
 #include "attention/vec_avx2-inl.h"
-
 #include "attention/kernel_body-inl.h"
+// clang-format on
 
 }  // namespace
 

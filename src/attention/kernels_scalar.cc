@@ -11,9 +11,10 @@
 namespace kvant {
 namespace {
 
+// clang-format off: the vectors come before what is built on them
 #include "attention/vec_scalar-inl.h"
-
 #include "attention/kernel_body-inl.h"
+// clang-format on
 
 }  // namespace
 

@@ -1,10 +1,10 @@
 // The algebra of partial states, at every ISA level.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "attention/kernels.h"
 

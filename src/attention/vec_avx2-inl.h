@@ -5,9 +5,15 @@
 constexpr int kTileBlocks = KVANT_TILE(2);
 constexpr int kTileRows = KVANT_TILE(2);
 
-struct F { __m256 lo, hi; };
-struct I { __m256i lo, hi; };
-struct B { __m256i lo, hi; };
+struct F {
+  __m256 lo, hi;
+};
+struct I {
+  __m256i lo, hi;
+};
+struct B {
+  __m256i lo, hi;
+};
 
 inline F Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline F Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -70,8 +76,8 @@ inline F KeepAbove(F a, F x, F limit) {
   return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_GT_OQ)),
           _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, limit.hi, _CMP_GT_OQ))};
 }
-// Eight rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in the
-// order that leaves lane i with row i.
+// Eight rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in
+// the order that leaves lane i with row i.
 template <typename Op>
 inline __m256 Reduce8(const float* p, const Op& op) {
   const auto fold16 = [&](int row) {
@@ -127,10 +133,10 @@ inline I ReduceAddI16(const int32_t* p) {
   return {_mm256_castps_si256(Reduce8(bits, add)), _mm256_castps_si256(Reduce8(bits + 128, add))};
 }
 inline void StoreI8(int8_t* p, I a) {
-  __m256i words = _mm256_packs_epi32(a.lo, a.hi);         // 0-3 8-11 | 4-7 12-15
-  words = _mm256_permute4x64_epi64(words, 0xd8);          // in order
-  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words),
-                                        _mm256_extracti128_si256(words, 1));
+  __m256i words = _mm256_packs_epi32(a.lo, a.hi);  // 0-3 8-11 | 4-7 12-15
+  words = _mm256_permute4x64_epi64(words, 0xd8);   // in order
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 inline B LoadB(const uint8_t* p) {
@@ -186,7 +192,8 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   const __m256i q = _mm256_set1_epi32(quad);
   return {DotHalf<kWide>(acc.lo, codes.lo, q), DotHalf<kWide>(acc.hi, codes.hi, q)};
 }
-// Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its calls.
+// Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
+// calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

@@ -6,7 +6,9 @@ constexpr int kTileRows = KVANT_TILE(4);
 
 using F = __m512;
 using I = __m512i;
-struct B { __m512i v; };
+struct B {
+  __m512i v;
+};
 
 inline F Zero() { return _mm512_setzero_ps(); }
 inline F Set(float x) { return _mm512_set1_ps(x); }
@@ -47,8 +49,8 @@ inline F Div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F KeepAbove(F a, F x, F limit) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ), a);
 }
-// Sixteen rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in the
-// order that leaves lane i with row i.
+// Sixteen rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in
+// the order that leaves lane i with row i.
 template <typename Op>
 inline __m512 Reduce16(const float* p, const Op& op) {
   const auto fold16 = [&](int row) {  // rows `row` and `row + 4`, 8 lanes each
@@ -102,9 +104,13 @@ inline B SetB(uint8_t x) { return {_mm512_set1_epi8(static_cast<char>(x))}; }
 inline B AndB(B a, B b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline B OrB(B a, B b) { return {_mm512_or_si512(a.v, b.v)}; }
 template <int kBits>
-inline B ShiftRight(B a) { return {_mm512_srli_epi16(a.v, kBits)}; }
+inline B ShiftRight(B a) {
+  return {_mm512_srli_epi16(a.v, kBits)};
+}
 template <int kBits>
-inline B ShiftLeft(B a) { return {_mm512_slli_epi16(a.v, kBits)}; }
+inline B ShiftLeft(B a) {
+  return {_mm512_slli_epi16(a.v, kBits)};
+}
 inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
@@ -115,7 +121,8 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   std::memcpy(&quad, x, sizeof quad);
   return _mm512_dpbusd_epi32(acc, codes.v, _mm512_set1_epi32(quad));
 }
-// Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its calls.
+// Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
+// calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

@@ -2,12 +2,19 @@
 // kernels use. The AVX2 and AVX-512 twins give the same bits. Included once, inside an anonymous
 // namespace, by the ISA's own source file.
 
-constexpr int kTileBlocks = KVANT_TILE(2);  // accumulator tile of the integer dot: lane blocks x rows
+constexpr int kTileBlocks =
+    KVANT_TILE(2);  // accumulator tile of the integer dot: lane blocks x rows
 constexpr int kTileRows = KVANT_TILE(2);
 
-struct F { float v[16]; };           // 16 floats
-struct I { int32_t v[16]; };         // 16 signed integers
-struct B { uint8_t v[64]; };         // 16 lanes x 4 bytes
+struct F {
+  float v[16];
+};  // 16 floats
+struct I {
+  int32_t v[16];
+};  // 16 signed integers
+struct B {
+  uint8_t v[64];
+};  // 16 lanes x 4 bytes
 
 template <typename Fn>
 inline F MapF(const Fn& fn) {
@@ -16,9 +23,15 @@ inline F MapF(const Fn& fn) {
   return r;
 }
 
-inline F Zero() { return MapF([](int) { return 0.0f; }); }
-inline F Set(float x) { return MapF([=](int) { return x; }); }
-inline F Load(const float* p) { return MapF([=](int i) { return p[i]; }); }
+inline F Zero() {
+  return MapF([](int) { return 0.0f; });
+}
+inline F Set(float x) {
+  return MapF([=](int) { return x; });
+}
+inline F Load(const float* p) {
+  return MapF([=](int i) { return p[i]; });
+}
 inline F LoadF16(const std::byte* p) {
   return MapF([=](int i) {
     uint16_t h;
@@ -54,12 +67,24 @@ inline I LoadI16(const std::byte* p) {
   return r;
 }
 inline void Store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
-inline F Add(F a, F b) { return MapF([&](int i) { return a.v[i] + b.v[i]; }); }
-inline F Sub(F a, F b) { return MapF([&](int i) { return a.v[i] - b.v[i]; }); }
-inline F Mul(F a, F b) { return MapF([&](int i) { return a.v[i] * b.v[i]; }); }
-inline F Fma(F a, F b, F c) { return MapF([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
-inline F Max(F a, F b) { return MapF([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-inline F Abs(F a) { return MapF([&](int i) { return std::fabs(a.v[i]); }); }
+inline F Add(F a, F b) {
+  return MapF([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline F Sub(F a, F b) {
+  return MapF([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline F Mul(F a, F b) {
+  return MapF([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline F Fma(F a, F b, F c) {
+  return MapF([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+}
+inline F Max(F a, F b) {
+  return MapF([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline F Abs(F a) {
+  return MapF([&](int i) { return std::fabs(a.v[i]); });
+}
 // Lanes first..end-1 of a, `other` elsewhere.
 inline F KeepLanes(F a, int first, int end, F other) {
   return MapF([&](int i) { return i >= first && i < end ? a.v[i] : other.v[i]; });
@@ -77,7 +102,9 @@ inline float ReduceMax(F a) {
   }
   return a.v[0];
 }
-inline F Div(F a, F b) { return MapF([&](int i) { return a.v[i] / b.v[i]; }); }
+inline F Div(F a, F b) {
+  return MapF([&](int i) { return a.v[i] / b.v[i]; });
+}
 // a where x > limit, 0 elsewhere.
 inline F KeepAbove(F a, F x, F limit) {
   return MapF([&](int i) { return x.v[i] > limit.v[i] ? a.v[i] : 0.0f; });
@@ -90,7 +117,9 @@ inline F ReduceMax16(const float* p) {
   return MapF([=](int i) { return ReduceMax(Load(p + 16 * i)); });
 }
 inline I ZeroI() { return I{}; }
-inline F ToFloat(I a) { return MapF([&](int i) { return static_cast<float>(a.v[i]); }); }
+inline F ToFloat(I a) {
+  return MapF([&](int i) { return static_cast<float>(a.v[i]); });
+}
 // Round half to even.
 inline I Round(F a) {
   I r;

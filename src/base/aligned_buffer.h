@@ -55,9 +55,13 @@ class AlignedBuffer {
   size_t bytes() const { return bytes_; }
 
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data_); }
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data_); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
 
  private:
   void swap(AlignedBuffer& other) {

@@ -17,7 +17,8 @@ constexpr float F16ToF32(uint16_t h) {
     const uint32_t quiet = mantissa != 0 ? 0x00400000u : 0u;
     return std::bit_cast<float>(sign | 0x7f800000u | quiet | (mantissa << 13));
   }
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   if (mantissa == 0) return std::bit_cast<float>(sign);
   // Subnormal: mantissa * 2^-24, which binary32 holds as a normal number.
   const int shift = std::countl_zero(mantissa) - 21;  // moves the leading bit to position 10

@@ -1,7 +1,8 @@
 #include "base/float16.h"
 
-#include <cmath>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace kvant {
 namespace {

@@ -45,9 +45,12 @@ bool Detect(Isa isa) {
   const bool avx2 = ymm && Bit(leaf1.ecx, 28) && Bit(leaf1.ecx, 12) /* FMA */ &&
                     Bit(leaf1.ecx, 29) /* F16C */ && Bit(leaf7.ebx, 5) && Bit(leaf7.ebx, 8);
   switch (isa) {
-    case Isa::kScalar: return true;
-    case Isa::kAvx2: return avx2;
-    case Isa::kAvxVnni: return avx2 && Bit(leaf7_1.eax, 4);
+    case Isa::kScalar:
+      return true;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kAvxVnni:
+      return avx2 && Bit(leaf7_1.eax, 4);
     case Isa::kAvx512:
       return avx2 && zmm && Bit(leaf7.ebx, 16) /* F */ && Bit(leaf7.ebx, 17) /* DQ */ &&
              Bit(leaf7.ebx, 30) /* BW */ && Bit(leaf7.ebx, 31) /* VL */ &&
@@ -110,9 +113,7 @@ std::vector<Isa> AvailableIsas() {
   return isas;
 }
 
-Isa ActiveIsa() {
-  return static_cast<Isa>(TheSelection().active.load(std::memory_order_relaxed));
-}
+Isa ActiveIsa() { return static_cast<Isa>(TheSelection().active.load(std::memory_order_relaxed)); }
 
 Status IsaStatus() { return TheSelection().status; }
 

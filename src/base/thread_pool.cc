@@ -48,8 +48,8 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
       pool->workers_.emplace_back([p = pool.get(), i] { p->Work(i); });
     }
   } catch (const std::system_error& error) {
-    return Status::OutOfMemory("cannot start thread " +
-                               std::to_string(pool->workers_.size() + 1) + ": " + error.what());
+    return Status::OutOfMemory("cannot start thread " + std::to_string(pool->workers_.size() + 1) +
+                               ": " + error.what());
   }
   return pool;
 }

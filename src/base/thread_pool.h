@@ -1,7 +1,8 @@
 // A fork-join pool: the caller and N-1 workers run one function, then all meet.
 //
 // Workers spin for a bounded time after a job, then sleep on a futex. Barriers that always sleep
-// cost 25 us each, libgomp up to 1 ms on busy cores; a decode step of 30 layers has about 200 joins.
+// cost 25 us each, libgomp up to 1 ms on busy cores; a decode step of 30 layers has about 200
+// joins.
 #pragma once
 
 #include <atomic>

@@ -35,9 +35,9 @@ constexpr std::string_view kOffsetNames[] = {"none", "ext", "min", "zero", "rzer
 
 // Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
 constexpr std::string_view kPlannedPresets[] = {
-    "fp8",    "kivi4",  "kivi2",   "kvquant4", "kvquant3", "kvquant2", "turbo4",
-    "turbo3", "turbo2", "qserve4", "atom4",    "diffkv",   "mikv",     "qaq",
-    "h2o",    "streaming", "duo"};
+    "fp8",    "kivi4",  "kivi2",  "kvquant4",  "kvquant3", "kvquant2",
+    "turbo4", "turbo3", "turbo2", "qserve4",   "atom4",    "diffkv",
+    "mikv",   "qaq",    "h2o",    "streaming", "duo"};
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -107,8 +107,9 @@ Result<Format> ParseFormat(std::string_view spec, Side side) {
     if (spec == alias.name) return alias.format;
   }
   const std::vector<std::string_view> parts = Split(spec, ':');
-  Format format{Levels::kUniform, FloatType::kF16, 0, side == Side::kK ? Axis::kChannel : Axis::kToken,
-                0, Offset::kMin};
+  Format format{
+      Levels::kUniform, FloatType::kF16, 0, side == Side::kK ? Axis::kChannel : Axis::kToken, 0,
+      Offset::kMin};
   if (!parts[0].starts_with("int")) return BadSpec(spec, "unknown name");
   if (!ParseInt(parts[0].substr(3), &format.bits) || !Contains(kWidths, format.bits)) {
     return BadSpec(spec, "width '" + std::string(parts[0].substr(3)) + "' is not possible");
@@ -133,7 +134,8 @@ std::string FormatSpec(const Format& format) {
 }
 
 Status CheckFormat(const Format& format, Side side, int head_dim) {
-  const std::string name = std::string(side == Side::kK ? "K" : "V") + " format " + FormatSpec(format);
+  const std::string name =
+      std::string(side == Side::kK ? "K" : "V") + " format " + FormatSpec(format);
   if (head_dim < 4 || head_dim > 1024 || head_dim % 4 != 0) {
     return Status::InvalidArgument("head_dim " + std::to_string(head_dim) +
                                    " is not a multiple of 4 between 4 and 1024");
@@ -240,8 +242,8 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
 }
 
 FormatPair LayerFormats(const KvSpec& spec, int layer) {
-  const bool skipped = std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) !=
-                       spec.skip_layers.end();
+  const bool skipped =
+      std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) != spec.skip_layers.end();
   return skipped ? FormatPair{kFormatF16, kFormatF16} : FormatPair{spec.k, spec.v};
 }
 

@@ -28,9 +28,9 @@
 
 namespace kvant {
 
-inline constexpr int kLaneBlock = 16;    // lanes of one accumulator
-inline constexpr int kChunkBlocks = 4;   // lane blocks of one chunk
-inline constexpr int kStep = 16;         // reduce elements of one step
+inline constexpr int kLaneBlock = 16;   // lanes of one accumulator
+inline constexpr int kChunkBlocks = 4;  // lane blocks of one chunk
+inline constexpr int kStep = 16;        // reduce elements of one step
 inline constexpr int kPlaneUnitBytes = 64;
 
 // The bit planes of a width: bits of the first and of the second plane (0: none).
@@ -39,13 +39,20 @@ struct Planes {
 };
 constexpr Planes PlanesOf(int bits) {
   switch (bits) {
-    case 8: return {8, 0};
-    case 6: return {4, 2};
-    case 5: return {4, 1};
-    case 4: return {4, 0};
-    case 3: return {2, 1};
-    case 2: return {2, 0};
-    default: return {0, 0};
+    case 8:
+      return {8, 0};
+    case 6:
+      return {4, 2};
+    case 5:
+      return {4, 1};
+    case 4:
+      return {4, 0};
+    case 3:
+      return {2, 1};
+    case 2:
+      return {2, 0};
+    default:
+      return {0, 0};
   }
 }
 
@@ -68,15 +75,27 @@ constexpr CodePlace PlaceOf(int plane_bits, int lanes, int reduce, int lane, int
   const int chunk = lane / (kLaneBlock * kChunkBlocks);
   const int first_lane = chunk * kLaneBlock * kChunkBlocks;
   const int chunk_lanes = lanes - first_lane < kLaneBlock * kChunkBlocks
-                              ? lanes - first_lane : kLaneBlock * kChunkBlocks;
+                              ? lanes - first_lane
+                              : kLaneBlock * kChunkBlocks;
   const int blocks = chunk_lanes / kLaneBlock, block = (lane - first_lane) / kLaneBlock;
   const int step = element / kStep, quad = element / 4 % 4;
   int unit = 0, shift = 0;
   switch (plane_bits) {
-    case 8: unit = step * 4 + quad; break;
-    case 4: unit = step * 2 + quad / 2; shift = quad % 2 * 4; break;
-    case 2: unit = step; shift = quad * 2; break;
-    default: unit = step / 2; shift = step % 2 * 4 + quad; break;
+    case 8:
+      unit = step * 4 + quad;
+      break;
+    case 4:
+      unit = step * 2 + quad / 2;
+      shift = quad % 2 * 4;
+      break;
+    case 2:
+      unit = step;
+      shift = quad * 2;
+      break;
+    default:
+      unit = step / 2;
+      shift = step % 2 * 4 + quad;
+      break;
   }
   return {PlaneBytes(plane_bits, first_lane, reduce) + (unit * blocks + block) * kPlaneUnitBytes +
               lane % kLaneBlock * 4 + element % 4,
@@ -88,18 +107,18 @@ struct SideLayout {
   Format format;
   Side side = Side::kK;
   int head_dim = 0;
-  int padded_dim = 0;    // head_dim rounded up to 16
-  int tokens = 0;        // of the page: 64, 128 or 256 (16..64 in steps of 16 for a sink page)
-  int block_tokens = 0;  // min(64, tokens)
-  int group = 0;         // as stored: clamped to the head (axis token)
+  int padded_dim = 0;      // head_dim rounded up to 16
+  int tokens = 0;          // of the page: 64, 128 or 256 (16..64 in steps of 16 for a sink page)
+  int block_tokens = 0;    // min(64, tokens)
+  int group = 0;           // as stored: clamped to the head (axis token)
   int channel_groups = 0;  // axis token: groups along a head, the last may be short
   int token_groups = 0;    // axis channel: groups along the page
-  int metadata_bytes = 0;       // in front of the codes, padding included
-  int offsets_from_scales = 0;  // bytes from a scale to its offset
-  int block_metadata_bytes = 0; // axis token: metadata of one block
-  int block_bytes = 0;          // codes (or values) of one 64-token block
-  int plane_bytes[2] = {0, 0};  // of one block
-  int bytes = 0;                // the side, rounded up to 64
+  int metadata_bytes = 0;  // in front of the codes, padding included
+  int offsets_from_scales = 0;   // bytes from a scale to its offset
+  int block_metadata_bytes = 0;  // axis token: metadata of one block
+  int block_bytes = 0;           // codes (or values) of one 64-token block
+  int plane_bytes[2] = {0, 0};   // of one block
+  int bytes = 0;                 // the side, rounded up to 64
 
   int blocks() const { return tokens / block_tokens; }
   int lanes() const { return side == Side::kK ? block_tokens : padded_dim; }

@@ -60,7 +60,8 @@ std::vector<Isa> Levels() {
 class EveryPair : public ::testing::TestWithParam<Pair> {
  protected:
   HeadSetup Setup(int head_dim, int tokens, int sinks = 4) const {
-    HeadSetup s{Parse(GetParam().k, Side::kK), Parse(GetParam().v, Side::kV), head_dim, tokens, sinks, 1};
+    HeadSetup s{
+        Parse(GetParam().k, Side::kK), Parse(GetParam().v, Side::kV), head_dim, tokens, sinks, 1};
     if (s.k.is_float() && s.v.is_float()) s.sinks = 0;
     return s;
   }
@@ -71,10 +72,10 @@ class EveryPair : public ::testing::TestWithParam<Pair> {
 
 // The integer path rounds the folded query to 8 bits (step amax/127 a page) and the folded
 // probabilities likewise. With N(0,1) data a folded query entry is off by at most amax/254, about
-// 0.011 of its rms; centred codes of rms ~1 then put an error of 0.011 / sqrt(3) * |k| on a score of
-// scale |q||k| / sqrt(D): below 0.02 absolute on scores of rms 1. A probability-weighted mean moves by
-// at most that fraction of the spread of v (rms 1): the bounds below hold with a factor two to spare,
-// and a swapped nibble, a lost offset or a dropped page exceeds them tenfold.
+// 0.011 of its rms; centred codes of rms ~1 then put an error of 0.011 / sqrt(3) * |k| on a score
+// of scale |q||k| / sqrt(D): below 0.02 absolute on scores of rms 1. A probability-weighted mean
+// moves by at most that fraction of the spread of v (rms 1): the bounds below hold with a factor
+// two to spare, and a swapped nibble, a lost offset or a dropped page exceeds them tenfold.
 double KernelTolerance(const HeadSetup& s) {
   double tolerance = 2e-5;
   if (!s.k.is_float()) tolerance += 0.02;
@@ -91,16 +92,18 @@ void ExpectClose(const HeadSetup& s, const PagedHead& head, const std::vector<fl
     // Earlier query pages read some pages as written; the reference holds for the last page only.
     const int position = s.tokens - queries + i / ratio;
     ASSERT_EQ(position / head.page_tokens(), (s.tokens - 1) / head.page_tokens());
-    const auto want = ReferenceAttention(&q[static_cast<size_t>(i) * d], head.seen_k, head.seen_v, d,
-                                         position + 1, 1.0 / std::sqrt(d));
+    const auto want = ReferenceAttention(&q[static_cast<size_t>(i) * d], head.seen_k, head.seen_v,
+                                         d, position + 1, 1.0 / std::sqrt(d));
     for (int c = 0; c < d; ++c) {
-      const double error = std::fabs(out[static_cast<size_t>(i) * d + c] - want[static_cast<size_t>(c)]);
+      const double error =
+          std::fabs(out[static_cast<size_t>(i) * d + c] - want[static_cast<size_t>(c)]);
       ASSERT_TRUE(std::isfinite(error)) << what << " row " << i << " channel " << c;
       square += error * error;
       worst = std::max(worst, error);
     }
   }
-  EXPECT_LT(std::sqrt(square / (static_cast<double>(queries) * ratio * d)), KernelTolerance(s)) << what;
+  EXPECT_LT(std::sqrt(square / (static_cast<double>(queries) * ratio * d)), KernelTolerance(s))
+      << what;
   EXPECT_LT(worst, 8 * KernelTolerance(s)) << what;
 }
 
@@ -183,7 +186,8 @@ TEST_P(EveryPair, UnusedStorageNeverReachesAResult) {
     const PagedHead clean(s, k, v, std::byte{0}), poisoned(s, k, v, std::byte{0xff});
     for (Isa isa : Levels()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
-      const auto a = AttendHead(*pool_, clean, s, q, 1, 3), b = AttendHead(*pool_, poisoned, s, q, 1, 3);
+      const auto a = AttendHead(*pool_, clean, s, q, 1, 3),
+                 b = AttendHead(*pool_, poisoned, s, q, 1, 3);
       ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0) << IsaName(isa) << " " << tokens;
     }
   }
@@ -223,7 +227,8 @@ TEST(AttentionNumerics, RescalingKeysAgainstTheQueryChangesNothing) {
   const auto pool = std::move(ThreadPool::Create(1).value());
   for (const char* spec : {"int8:channel", "int8:token:none", "q8_0", "int4:channel"}) {
     const HeadSetup s{Parse(spec, Side::kK), Parse("int8:token", Side::kV), 64, 500, 4, 1};
-    const auto k = RandomValues(500 * 64, 17), v = RandomValues(500 * 64, 18), q = RandomValues(64, 19);
+    const auto k = RandomValues(500 * 64, 17), v = RandomValues(500 * 64, 18),
+               q = RandomValues(64, 19);
     const PagedHead plain(s, k, v);
     const auto want = AttendHead(*pool, plain, s, q, 1, 1);
     for (const float a : {1e-3f, 1e3f}) {
@@ -232,7 +237,8 @@ TEST(AttentionNumerics, RescalingKeysAgainstTheQueryChangesNothing) {
       for (float& x : qa) x /= a;
       const PagedHead scaled(s, ka, v);
       const auto got = AttendHead(*pool, scaled, s, qa, 1, 1);
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.02) << spec << " " << a;
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_NEAR(got[i], want[i], 0.02) << spec << " " << a;
     }
   }
 }

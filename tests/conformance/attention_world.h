@@ -32,7 +32,8 @@ class PagedHead {
         stored_(MakePageLayout(setup.k, setup.v, setup.head_dim, page_tokens_)),
         open_(MakeOpen(setup, page_tokens_)),
         sink_(MakeOpen(setup, std::max(16, (setup.sinks + 15) / 16 * 16))),
-        seen_k(k), seen_v(v) {
+        seen_k(k),
+        seen_v(v) {
     const int pages = (setup.tokens + page_tokens_ - 1) / page_tokens_;
     for (int p = 0; p < pages; ++p) {
       open_pages_.push_back(NewPage(open_, fill));
@@ -51,7 +52,8 @@ class PagedHead {
       const std::byte* from = open_pages_[static_cast<size_t>(p)];
       std::byte* to = stored_pages_.back();
       EncodeSide(open_.k, from, stored_.k, first, to);
-      EncodeSide(open_.v, from + open_.v_offset_bytes, stored_.v, first, to + stored_.v_offset_bytes);
+      EncodeSide(open_.v, from + open_.v_offset_bytes, stored_.v, first,
+                 to + stored_.v_offset_bytes);
     }
     ReadBack();
     open_view_.assign(open_pages_.begin(), open_pages_.end());
@@ -65,10 +67,13 @@ class PagedHead {
     const int first_open = std::max(0, page - setup_.window_pages);
     const int written = std::min(setup_.tokens, (page + 1) * page_tokens_);
     view.runs[0] = {&sink_, sink_view_.data(), 1, 0, 0, std::min(setup_.sinks, written)};
-    view.runs[1] = {&stored_, stored_view_.data(), first_open, 0, setup_.sinks,
-                    first_open * page_tokens_};
-    view.runs[2] = {&open_, open_view_.data() + first_open, page + 1 - first_open,
-                    first_open * page_tokens_, first_open == 0 ? setup_.sinks : 0,
+    view.runs[1] = {&stored_, stored_view_.data(), first_open,
+                    0,        setup_.sinks,        first_open * page_tokens_};
+    view.runs[2] = {&open_,
+                    open_view_.data() + first_open,
+                    page + 1 - first_open,
+                    first_open * page_tokens_,
+                    first_open == 0 ? setup_.sinks : 0,
                     written - first_open * page_tokens_};
     if (first_open == 0) view.runs[1].end_token = 0;
     return view;
@@ -81,7 +86,8 @@ class PagedHead {
     return MakePageLayout(open.k, open.v, s.head_dim, tokens);
   }
   std::byte* NewPage(const PageLayout& layout, std::byte fill) {
-    buffers_.push_back(std::move(AlignedBuffer::Create(static_cast<size_t>(layout.page_bytes)).value()));
+    buffers_.push_back(
+        std::move(AlignedBuffer::Create(static_cast<size_t>(layout.page_bytes)).value()));
     std::memset(buffers_.back().data(), static_cast<int>(fill), buffers_.back().bytes());
     return buffers_.back().data();
   }
@@ -106,8 +112,10 @@ class PagedHead {
       for (int t = 0; t < page_tokens_; ++t) {
         const int token = static_cast<int>(p) * page_tokens_ + t;
         if (token >= setup_.tokens || (coded && token < setup_.sinks)) continue;
-        std::memcpy(&seen_k[static_cast<size_t>(token) * d], &page_k[static_cast<size_t>(t) * d], d * 4u);
-        std::memcpy(&seen_v[static_cast<size_t>(token) * d], &page_v[static_cast<size_t>(t) * d], d * 4u);
+        std::memcpy(&seen_k[static_cast<size_t>(token) * d], &page_k[static_cast<size_t>(t) * d],
+                    d * 4u);
+        std::memcpy(&seen_v[static_cast<size_t>(token) * d], &page_v[static_cast<size_t>(t) * d],
+                    d * 4u);
       }
     }
   }
@@ -125,8 +133,8 @@ class PagedHead {
 
 // softmax(q k^T * scale) v in f64 over the first `visible` tokens.
 inline std::vector<double> ReferenceAttention(const float* q, const std::vector<float>& k,
-                                              const std::vector<float>& v, int head_dim, int visible,
-                                              double scale) {
+                                              const std::vector<float>& v, int head_dim,
+                                              int visible, double scale) {
   std::vector<double> scores(static_cast<size_t>(visible));
   double max = -INFINITY, sum = 0;
   for (int t = 0; t < visible; ++t) {
@@ -158,9 +166,9 @@ inline std::vector<float> RandomValues(size_t count, uint32_t seed, float spread
 }
 
 // Runs the last `queries` positions of one head; returns [queries][group_ratio][head_dim].
-inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head, const HeadSetup& setup,
-                                     const std::vector<float>& q, int queries, int group_ratio,
-                                     int chunk_queries = 1 << 30) {
+inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head,
+                                     const HeadSetup& setup, const std::vector<float>& q,
+                                     int queries, int group_ratio, int chunk_queries = 1 << 30) {
   const int d = setup.head_dim, b = head.page_tokens();
   std::vector<float> out(q.size(), -12345.0f);
   AttentionWorkspace workspace;
@@ -171,7 +179,8 @@ inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head, co
       AttentionTask task;
       task.view = head.View(position / b);
       task.first_position = position;
-      task.queries = std::min({queries - done, (position / b + 1) * b - position, chunk_queries - taken});
+      task.queries =
+          std::min({queries - done, (position / b + 1) * b - position, chunk_queries - taken});
       task.group_ratio = group_ratio;
       task.q = q.data() + static_cast<size_t>(done) * group_ratio * d;
       task.q_query_stride = static_cast<int64_t>(group_ratio) * d;
@@ -181,7 +190,8 @@ inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head, co
       taken += task.queries;
       done += task.queries;
     }
-    const Status status = Attend(pool, tasks, d, 1.0f / std::sqrt(static_cast<float>(d)), workspace);
+    const Status status =
+        Attend(pool, tasks, d, 1.0f / std::sqrt(static_cast<float>(d)), workspace);
     if (!status.ok()) return {};
   }
   return out;

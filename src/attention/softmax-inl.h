@@ -1,0 +1,64 @@
+// 2^x and the softmax of one segment. Included by kernel_body-inl.h inside an anonymous namespace.
+
+// 2^x for x <= 0; below -100 it stays 2^-100 (8e-31), so that no product becomes subnormal.
+// 2^r on [-1/2, 1/2] by its Taylor series to the 6th power: relative error 1.2e-7.
+inline F Exp2(F x) {
+  x = Max(x, Set(-100.0f));
+  const I n = Round(x);
+  const F r = Sub(x, ToFloat(n));
+  F p = Set(1.54035304e-4f);
+  p = Fma(p, r, Set(1.33335581e-3f));
+  p = Fma(p, r, Set(9.61812911e-3f));
+  p = Fma(p, r, Set(5.55041087e-2f));
+  p = Fma(p, r, Set(2.40226507e-1f));
+  p = Fma(p, r, Set(6.93147181e-1f));
+  p = Fma(p, r, Set(1.0f));
+  return Mul(p, PowerOfTwo(n));
+}
+
+// scores -> probabilities relative to the segment's maximum; invisible slots become 0.
+inline void SoftmaxRow(const Segment& segment, int row_end, float* scores, PartialState& out) {
+  const F nothing = Set(-std::numeric_limits<float>::infinity());
+  const auto visible_end = [&](int i) {
+    const int end = segment.blocks[i].end, own = row_end - i * kPageTokens;
+    return end < own ? end : own;
+  };
+  // Calls fn(address of 16 scores, first, end): lanes [first, end) of them are visible. Whole
+  // blocks skip the masks.
+  const auto for_each_block = [&](const auto& whole, const auto& part) {
+    for (int i = 0; i < segment.num_blocks; ++i) {
+      float* block = scores + i * kPageTokens;
+      const int begin = segment.blocks[i].begin, end = visible_end(i);
+      for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+        if (begin == 0 && end >= kPageTokens) {
+          whole(block + t);
+        } else {
+          part(block + t, begin - t, end - t);
+        }
+      }
+    }
+  };
+  F top = nothing;
+  for_each_block([&](const float* at) { top = Max(Load(at), top); },
+                 [&](const float* at, int first, int end) {
+                   top = Max(KeepLanes(Load(at), first, end, nothing), top);
+                 });
+  out.max = ReduceMax(top);
+  F sum = Zero();
+  if (out.max == -std::numeric_limits<float>::infinity()) {
+    const auto clear = [](float* at) { Store(at, Zero()); };
+    for_each_block(clear, [&](float* at, int, int) { clear(at); });
+    out.sum = 0.0f;
+    return;
+  }
+  const F max = Set(out.max);
+  const auto keep = [&](float* at, F p) {
+    Store(at, p);
+    sum = Add(sum, p);
+  };
+  for_each_block([&](float* at) { keep(at, Exp2(Sub(Load(at), max))); },
+                 [&](float* at, int first, int end) {
+                   keep(at, KeepLanes(Exp2(Sub(Load(at), max)), first, end, Zero()));
+                 });
+  out.sum = ReduceAdd(sum);
+}
