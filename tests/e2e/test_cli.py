@@ -17,7 +17,6 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "smollm2-135m-instruct-q4_1.gguf"
-OTHER_MODEL = ROOT / "models" / "gemma3-270m-q4_k_m.gguf"
 TEXT = ROOT / "models" / "austen.txt"
 GROUP = "0.42,-0.13,0.87,0.05,-0.28,0.61,0.17,-0.02"
 
@@ -246,8 +245,20 @@ def test_lying_model_is_refused(data, tmp_path):
     assert b"\x1b" not in done.stderr
 
 
-def test_unknown_architecture_is_named():
-    assert_refused(kvant("run", "-m", OTHER_MODEL, "-p", "x"), 1, "gemma3", "llama")
+@pytest.fixture
+def other_model(tmp_path):
+    """A file that says it is a gemma3 model: well-formed, described, not one that this version runs."""
+    counts = {"block_count": 18, "context_length": 32768, "embedding_length": 640, "feed_forward_length": 2048,
+              "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 256,
+              "attention.value_length": 256, "attention.sliding_window": 512}
+    entries = [(f"gemma3.{key}".encode(), 4, struct.pack("<I", value)) for key, value in counts.items()]
+    path = tmp_path / "gemma3.gguf"
+    path.write_bytes(gguf(entries=[(b"general.architecture", 8, text_value(b"gemma3")), *entries]))
+    return path
+
+
+def test_unknown_architecture_is_named(other_model):
+    assert_refused(kvant("run", "-m", other_model, "-p", "x"), 1, "gemma3", "llama")
 
 
 def test_budget_that_is_too_small_is_refused():
@@ -492,10 +503,10 @@ def test_inspect_lists_what_the_file_holds():
     assert "blk.29.attn_k.weight" in text and "23,040" in text
 
 
-def test_inspect_takes_a_model_that_cannot_run():
-    report = json_of("inspect", OTHER_MODEL, "--json")
+def test_inspect_takes_a_model_that_cannot_run(other_model):
+    report = json_of("inspect", other_model, "--json")
     assert report["sliding_window_tokens"] == 512 and report["geometry"]["head_dim"] == 256
-    assert_refused(kvant("explain", "-m", OTHER_MODEL), 1, "gemma3", "512")
+    assert_refused(kvant("explain", "-m", other_model), 1, "gemma3", "512")
 
 
 # ---- help
