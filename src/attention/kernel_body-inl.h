@@ -1,6 +1,6 @@
 // The attention kernels, written once over 16-lane vectors and included by every ISA level inside
 // an anonymous namespace, after its vec_*-inl.h. Read from the bottom up: AttendSegment is the main
-// loop.
+// loop, and each step has a file of its own.
 
 // In this order: each builds on the ones before.
 // clang-format off

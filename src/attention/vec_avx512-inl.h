@@ -81,7 +81,6 @@ inline F PowerOfTwo(I n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
 }
 inline void StoreI(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
-inline I LoadI(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline I AddI(I a, I b) { return _mm512_add_epi32(a, b); }
 inline int32_t ReduceAddI(I a) {
   const __m256i eight =
