@@ -1,4 +1,4 @@
-// A block of bytes aligned to 64, whose allocation may fail without throwing.
+// A block of bytes aligned to 64 or more, whose allocation may fail without throwing.
 #pragma once
 
 #include <cstddef>
@@ -34,14 +34,14 @@ class AlignedBuffer {
   }
   ~AlignedBuffer() { std::free(data_); }
 
-  // kOutOfMemory names the size. bytes may be 0.
-  static Result<AlignedBuffer> Create(size_t bytes) {
+  // kOutOfMemory names the size. bytes may be 0. alignment: a power of two, 64 or more.
+  static Result<AlignedBuffer> Create(size_t bytes, size_t alignment = kAlignment) {
     AlignedBuffer buffer;
-    if (bytes > SIZE_MAX - kAlignment) {
+    if (bytes > SIZE_MAX - alignment) {
       return Status::OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes");
     }
     if (bytes != 0) {
-      buffer.data_ = static_cast<std::byte*>(g_allocate(kAlignment, RoundUp(bytes, kAlignment)));
+      buffer.data_ = static_cast<std::byte*>(g_allocate(alignment, RoundUp(bytes, alignment)));
       if (buffer.data_ == nullptr) {
         return Status::OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes");
       }

@@ -6,28 +6,7 @@
 #include <functional>
 #include <string>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace kvant {
-namespace {
-
-// Long streams over 4 KiB translations miss the TLB once a page. Only the whole huge pages inside
-// the block are asked for, so that no byte outside it becomes resident.
-void AdviseHugePages(std::byte* data, size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr size_t kHugePage = size_t{2} << 20;
-  const size_t address = reinterpret_cast<size_t>(data);
-  const size_t begin = RoundUp(address, kHugePage);
-  const size_t end = (address + bytes) / kHugePage * kHugePage;
-  if (begin < end) madvise(data + (begin - address), end - begin, MADV_HUGEPAGE);
-#else
-  (void)data, (void)bytes;
-#endif
-}
-
-}  // namespace
 
 bool PageBudget::Take(int64_t bytes) {
   const int64_t before = taken_bytes_.fetch_add(bytes);
@@ -45,19 +24,18 @@ Status PagePool::AddSlab(int64_t pages) {
                                " bytes is used up: " + std::to_string(budget_->taken_bytes()) +
                                " are held and " + std::to_string(bytes) + " more are needed");
   }
-  Result<AlignedBuffer> block = AlignedBuffer::Create(static_cast<size_t>(bytes));
-  if (!block.ok()) {
+  Result<std::byte*> memory = arena_.Take(bytes);
+  if (!memory.ok()) {
     budget_->Give(bytes);
-    return Status::OutOfMemory("KV pages: " + block.status().message());
+    return Status::OutOfMemory("KV pages: " + memory.status().message());
   }
-  AdviseHugePages(block->data(), block->bytes());
   auto slab = std::make_unique<Slab>();
-  slab->bytes = std::move(*block);
+  slab->data = *memory;
   slab->references.assign(static_cast<size_t>(pages), 0);
   slab->pages = pages;
   const auto at = std::upper_bound(
-      by_address_.begin(), by_address_.end(), slab->bytes.data(),
-      [](const std::byte* data, const Slab* s) { return std::less<>()(data, s->bytes.data()); });
+      by_address_.begin(), by_address_.end(), slab->data,
+      [](const std::byte* data, const Slab* s) { return std::less<>()(data, s->data); });
   by_address_.insert(at, slab.get());
   slabs_.push_back(std::move(slab));
   total_pages_ += pages;
@@ -68,6 +46,7 @@ void PagePool::RemoveSlab(size_t index) {
   Slab* slab = slabs_[index].get();
   assert(slab->used_pages == 0);
   total_pages_ -= slab->pages;
+  arena_.Give(slab->data, slab->pages * page_bytes_);
   budget_->Give(slab->pages * page_bytes_);
   std::erase(by_address_, slab);
   slabs_.erase(slabs_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -136,17 +115,17 @@ std::byte* PagePool::Take() {
   slab.first_free = static_cast<int64_t>(index) + 1;
   ++slab.used_pages;
   ++used_pages_;
-  return slab.bytes.data() + index * static_cast<size_t>(page_bytes_);
+  return slab.data + index * static_cast<size_t>(page_bytes_);
 }
 
 PagePool::Place PagePool::Find(const std::byte* page) const {
   auto at = std::upper_bound(
       by_address_.begin(), by_address_.end(), page,
-      [](const std::byte* data, const Slab* s) { return std::less<>()(data, s->bytes.data()); });
+      [](const std::byte* data, const Slab* s) { return std::less<>()(data, s->data); });
   assert(at != by_address_.begin());
   Slab* slab = *--at;
-  const size_t offset = static_cast<size_t>(page - slab->bytes.data());
-  assert(offset < slab->bytes.bytes() && offset % static_cast<size_t>(page_bytes_) == 0);
+  const size_t offset = static_cast<size_t>(page - slab->data);
+  assert(offset < static_cast<size_t>(slab->pages * page_bytes_) && offset % static_cast<size_t>(page_bytes_) == 0);
   return {slab, offset / static_cast<size_t>(page_bytes_)};
 }
 

@@ -17,7 +17,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "cache/page_arena.h"
 #include "kvant/status.h"
 
 namespace kvant {
@@ -87,7 +87,7 @@ class PagePool {
 
  private:
   struct Slab {
-    AlignedBuffer bytes;
+    std::byte* data = nullptr;         // in the arena
     std::vector<uint32_t> references;  // [pages], 0: free
     int64_t pages = 0;
     int64_t used_pages = 0;
@@ -116,6 +116,7 @@ class PagePool {
   const int64_t slab_bytes_;
   PageBudget* const budget_;
   mutable std::mutex mutex_;
+  PageArena arena_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // in order of creation
   std::vector<Slab*> by_address_;
   size_t first_slab_ = 0;  // no slab before it has a free page

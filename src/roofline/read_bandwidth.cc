@@ -1,4 +1,3 @@
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "base/aligned_buffer.h"
+#include "base/huge_pages.h"
 #include "base/thread_pool.h"
 #include "kvant/roofline.h"
 
@@ -72,12 +72,11 @@ Result<ReadBandwidth> MeasureReadBandwidth(int threads) {
   result.buffer_bytes = BufferBytes(threads);
   result.passes = kPasses;
   KVANT_ASSIGN_OR_RETURN(AlignedBuffer buffer,
-                         AlignedBuffer::Create(static_cast<size_t>(result.buffer_bytes)));
+                         AlignedBuffer::Create(static_cast<size_t>(result.buffer_bytes),
+                                               kHugePageBytes));
   uint64_t* const words = buffer.as<uint64_t>();
-#ifdef MADV_HUGEPAGE
-  // Only a wish: with small pages, address translation would be measured too.
-  madvise(words, buffer.bytes(), MADV_HUGEPAGE);
-#endif
+  // With small pages, address translation would be measured too.
+  AdviseHugePages(buffer.data(), buffer.bytes());
   const int64_t lines = result.buffer_bytes / kLineBytes / threads;
   const int64_t words_per_thread = lines * kLineBytes / static_cast<int64_t>(sizeof(uint64_t));
   // Written by the thread that will read it: distinct physical pages, on its own memory node.
