@@ -11,6 +11,7 @@ struct Word {
 constexpr Word kWords[] = {
     {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-fa", "--flash-attn"},
     {"-ngl", "--n-gpu-layers"}, {"-npl", "--parallel"},     {"-np", "--parallel"},
+    {"-npp", "--n-depth"},      {"-ntg", "--n-gen"},
 };
 
 }  // namespace

@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 
+#include "busy_report.h"
 #include "failure.h"
 #include "kvant/bench_attention.h"
+#include "kvant/machine_load.h"
 #include "kvant/roofline.h"
 #include "options.h"
 #include "rows.h"
@@ -61,7 +64,8 @@ const AttentionBenchRow* FindF16(const std::vector<AttentionBenchRow>& rows,
 }
 
 void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>& all,
-            const AttentionBenchRow& row, const ReadBandwidth& bandwidth, RowPrinter* printer) {
+            const AttentionBenchRow& row, const ReadBandwidth& bandwidth,
+            const std::optional<MachineLoad>& load, BusyReport* busy, RowPrinter* printer) {
   const double ns = static_cast<double>(row.median_ns);
   const double gigabytes = static_cast<double>(row.kv_bytes) / ns;
   const double limit = bandwidth.best_bytes_per_s / 1e9;
@@ -100,6 +104,7 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
     json["ratio_f16_p75"] = ratio.p75;
     ratio_cell = fmt::format("{:.2f} ({:.2f}–{:.2f})", ratio.median, ratio.p25, ratio.p75);
   }
+  busy->Add(load, samples, &json);
   printer->Add(json, {FormatSpec(row.spec.k), FormatSpec(row.spec.v), std::string(IsaName(row.isa)),
                       Grouped(row.depth_tokens), HumanBytes(static_cast<double>(row.kv_bytes)),
                       fmt::format("{:.1f} {}", ns / 1e3, spread),
@@ -135,13 +140,19 @@ int RunBenchAttention(const AttentionOptions& o) {
   const std::string format = o.output.Format();
   const ReadBandwidth bandwidth = Unwrap(MeasureReadBandwidth(o.threads));
   Progress bar("bench attention");
+  const LoadMeter meter;
   const std::vector<AttentionBenchRow> rows =
       Unwrap(BenchAttention(bench, [&](double done) { bar.Update(done, 1); }));
+  const std::optional<MachineLoad> load = meter.Read();
   bar.Clear();
+  BusyReport busy;
   RowPrinter printer(format, {"K", "V", "isa", "depth", "KV read", "us/step", "ns/token", "GB/s",
                               "of memory", "times f16"});
-  for (const AttentionBenchRow& row : rows) AddRow(bench, rows, row, bandwidth, &printer);
+  for (const AttentionBenchRow& row : rows) {
+    AddRow(bench, rows, row, bandwidth, load, &busy, &printer);
+  }
   printer.Finish();
+  busy.Print();
   if (format == "table") {
     Print("\nMemory here gives {:.2f} GB/s (best of {} passes, median {:.2f}), {}.\n",
           bandwidth.best_bytes_per_s / 1e9, bandwidth.passes, bandwidth.median_bytes_per_s / 1e9,
@@ -169,7 +180,8 @@ void AddBenchAttention(CLI::App& bench, Action* action) {
       ->type_name("N")
       ->check(Count(1, 4096));
   command
-      ->add_option("--isa", o->isas, "Levels, a list of scalar, avx2, avxvnni, avx512 [the best]")
+      ->add_option("--isa", o->isas,
+                   "Levels, a list of scalar, avx2, avxvnni, avx512, neon [the best]")
       ->type_name("NAME,...");
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [15]")
       ->type_name("N")

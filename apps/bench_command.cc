@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
 
 #include "bench_attention_command.h"
+#include "busy_report.h"
 #include "command.h"
 #include "failure.h"
 #include "kvant/explain.h"
+#include "kvant/machine_load.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "model_options.h"
@@ -28,6 +31,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  kvant bench -m model.gguf --kv f16,int8,int4 -p 512 -n 32 -d 0,1024,8192\n"
     "  kvant bench -m model.gguf -ctk f16,q4_0 -ctv f16,q4_0 -o jsonl\n"
+    "  kvant bench -m model.gguf --kv int4 -p 0 -n 32 -d 2048 -npl 1,4,16 --shared-prefix 1536\n"
     "  kvant bench attention --shape 30,3,64,9 --formats f16,int8,int4 --depth 1024,8192\n"
     "\n"
     "All formats take turns within a repetition, so that a slow moment of the machine hits all of "
@@ -39,7 +43,9 @@ struct BenchOptions {
   CompatibilityFlags compatibility;
   OutputFlags output;
   std::string prompts = "512", answers = "128", depths = "0", parallel = "1";
+  int64_t shared_tokens = -1;  // of the depth, by the sequences of a batch; -1: all
   int repetitions = 5;
+  bool paced = false;
   bool model_given = false;
 };
 
@@ -48,11 +54,12 @@ struct Test {
   int64_t prompt_tokens = 0, answer_tokens = 0;
   int64_t parallel = 1;
 
-  std::string Name(int64_t depth) const {
+  std::string Name(int64_t depth, int64_t shared) const {
     std::string name =
         prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", answer_tokens);
     if (parallel > 1) name += fmt::format(" x{}", parallel);
-    return depth > 0 ? name + fmt::format(" @ d{}", depth) : name;
+    if (depth > 0) name += fmt::format(" @ d{}", depth);
+    return parallel > 1 && shared < depth ? name + fmt::format(" s{}", shared) : name;
   }
   int64_t tokens() const { return prompt_tokens + answer_tokens * parallel; }
 };
@@ -62,7 +69,8 @@ struct Contender {
   KvSpec spec;
   Session session;
   std::vector<int64_t> samples_ns;
-  double kv_read_bytes = 0;  // by a step of the last repetition, all sequences
+  double kv_read_bytes = 0;       // by a step of the last repetition, all sequences
+  std::vector<Session> branches;  // beyond the shared prefix, one a sequence of the largest batch
 };
 
 class Bench {
@@ -88,30 +96,30 @@ class Bench {
     std::vector<Contender> contenders;
     for (const KvSpec& spec : specs) {
       session_options.kv = spec;
-      contenders.push_back({spec, Unwrap(Session::Create(model_, session_options)), {}, 0});
+      contenders.push_back({spec, Unwrap(Session::Create(model_, session_options)), {}, 0, {}});
     }
     const double parts =
         static_cast<double>(depths.size() * (specs.size() + tests.size() * options_.repetitions));
     for (int64_t depth : depths) {
       for (Contender& contender : contenders) {
-        ExtendTo(depth, contender);
+        ExtendTo(std::min(depth, SharedTokens(depth)), contender);
+        if (depth > SharedTokens(depth)) BranchTo(depth, tests, contender);
         bar_.Update(++done_, parts);
       }
       for (const Test& test : tests) {
-        for (Contender& contender : contenders) {
-          contender.samples_ns.clear();
-          TimeOnce(test, contender);  // warms up, not counted
-        }
+        for (Contender& contender : contenders) contender.samples_ns.clear();
+        load_.Restart();
         for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
-          for (Contender& contender : contenders)
-            contender.samples_ns.push_back(TimeOnce(test, contender));
+          for (Contender& contender : contenders) Repeat(test, depth, repetition, contender);
           bar_.Update(++done_, parts);
         }
         bar_.Clear();
+        if (options_.paced) continue;
         for (const Contender& contender : contenders) AddRow(test, depth, contender);
       }
     }
     rows_.Finish();
+    if (!options_.paced) busy_.Print();
   }
 
  private:
@@ -123,10 +131,52 @@ class Bench {
     return tokens;
   }
 
+  // Another program that takes turns with this one says when, by a line on standard input.
+  void AwaitTurn() {
+    if (!options_.paced) return;
+    for (int c = std::getchar(); c != '\n'; c = std::getchar()) {
+      if (c == EOF)
+        throw Failure(kExitFailed, "--paced: standard input ended before the last turn");
+    }
+    load_.Restart();
+  }
+
   void ExtendTo(int64_t depth, Contender& contender) {
     random_ = RandomStream(static_cast<uint64_t>(depth));  // the same tokens for every format
-    const int64_t missing = depth - contender.session.length();
-    if (missing > 0) Check(contender.session.Prefill(RandomTokens(missing)));
+    const int64_t filled = contender.session.length();
+    if (depth <= filled) return;
+    const std::vector<int32_t> tokens = RandomTokens(depth - filled);
+    AwaitTurn();
+    const auto begin = Clock::now();
+    Check(contender.session.Prefill(tokens));
+    contender.samples_ns = {Nanoseconds(begin)};
+    if (options_.paced) AddRow(Test{depth - filled, 0, 1}, filled, contender);
+  }
+
+  int64_t SharedTokens(int64_t depth) const {
+    return options_.shared_tokens < 0 ? depth : std::min(depth, options_.shared_tokens);
+  }
+
+  // Gives each sequence of a batch tokens of its own up to the depth.
+  void BranchTo(int64_t depth, const std::vector<Test>& tests, Contender& contender) {
+    std::vector<Session>& branches = contender.branches;
+    for (const Test& test : tests) {
+      while (static_cast<int64_t>(branches.size()) < test.parallel)
+        branches.push_back(Unwrap(contender.session.Fork()));
+    }
+    for (Session& branch : branches) Check(branch.Prefill(RandomTokens(depth - branch.length())));
+  }
+
+  void Repeat(const Test& test, int64_t depth, int repetition, Contender& contender) {
+    AwaitTurn();
+    if (repetition == 0) TimeOnce(test, contender);  // warms up, not counted
+    if (options_.paced) contender.samples_ns.clear();
+    contender.samples_ns.push_back(TimeOnce(test, contender));
+    if (options_.paced) AddRow(test, depth, contender);
+  }
+
+  static int64_t Nanoseconds(Clock::time_point since) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - since).count();
   }
 
   // Nanoseconds of one repetition on forks, which are dropped afterwards.
@@ -134,14 +184,17 @@ class Bench {
     random_ = RandomStream(1);
     std::vector<Session> forks;
     std::vector<Session*> sessions;
-    for (int64_t i = 0; i < test.parallel; ++i) forks.push_back(Unwrap(contender.session.Fork()));
+    for (size_t i = 0; i < static_cast<size_t>(test.parallel); ++i) {
+      Session& parent = contender.branches.empty() ? contender.session : contender.branches[i];
+      forks.push_back(Unwrap(parent.Fork()));
+    }
     for (Session& fork : forks) sessions.push_back(&fork);
-    const double read_before = KvRead(forks);
+    const int64_t read_before = contender.session.kv_bytes_read();
     const auto begin =
         test.prompt_tokens > 0 ? TimePrompt(test, forks[0]) : TimeAnswer(test, sessions);
-    const int64_t elapsed_ns =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-    contender.kv_read_bytes = (read_before + KvRead(forks)) / 2;
+    const int64_t elapsed_ns = Nanoseconds(begin);
+    contender.kv_read_bytes = static_cast<double>(contender.session.kv_bytes_read() - read_before) /
+                              static_cast<double>(std::max<int64_t>(test.answer_tokens, 1));
     return elapsed_ns;
   }
 
@@ -165,13 +218,6 @@ class Bench {
       for (Session* session : sessions) (void)Unwrap(session->Logits());
     }
     return begin;
-  }
-
-  static double KvRead(const std::vector<Session>& sessions) {
-    double bytes = 0;
-    for (const Session& session : sessions)
-      bytes += static_cast<double>(session.kv_bytes_read_per_token());
-    return bytes;
   }
 
   std::string ModelType() const {
@@ -206,11 +252,12 @@ class Bench {
         {"type_v", FormatSpec(contender.spec.v)},
         {"formats", LayerFormatsJson(contender.spec, g.layers)},
         {"flash_attn", true},
-        {"test", test.Name(depth)},
+        {"test", test.Name(depth, SharedTokens(depth))},
         {"n_prompt", test.prompt_tokens},
         {"n_gen", test.answer_tokens},
         {"n_depth", depth},
         {"n_parallel", test.parallel},
+        {"n_shared", SharedTokens(depth)},
         {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
         {"avg_ns", std::llround(Mean(samples_ns))},
         {"stddev_ns", std::llround(StandardDeviation(samples_ns))},
@@ -225,18 +272,23 @@ class Bench {
     // What a step must read; a prompt's chunks are bound by arithmetic, so they have no such
     // figure.
     std::string rate_cell, roofline_cell;
+    row["kv_bytes_read_per_step"] = row["weight_bytes_read_per_step"] = nullptr;
     row["kv_read_GBps"] = row["roofline_pct"] = nullptr;
     if (test.answer_tokens > 0) {
       const double step_s = median_ns / 1e9 / static_cast<double>(test.answer_tokens);
-      const double bytes =
-          contender.kv_read_bytes + static_cast<double>(model_.weight_bytes_read_per_token());
+      const double weight_bytes = static_cast<double>(model_.weight_bytes_read_per_token());
+      const double bytes = contender.kv_read_bytes + weight_bytes;
+      row["kv_bytes_read_per_step"] = Number(contender.kv_read_bytes);
+      row["weight_bytes_read_per_step"] = Number(weight_bytes);
       row["kv_read_GBps"] = contender.kv_read_bytes / step_s / 1e9;
       row["roofline_pct"] = 100 * bytes / step_s / read_bytes_per_s_;
       rate_cell = fmt::format("{:.2f}", row["kv_read_GBps"].get<double>());
       roofline_cell = fmt::format("{:.0f} %", row["roofline_pct"].get<double>());
     }
+    busy_.Add(load_.Read(), samples_ns, &row);
     rows_.Add(row,
-              {FormatSpec(contender.spec.k), FormatSpec(contender.spec.v), test.Name(depth),
+              {FormatSpec(contender.spec.k), FormatSpec(contender.spec.v),
+               test.Name(depth, SharedTokens(depth)),
                fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
                Grouped(kv_bytes), rate_cell, roofline_cell});
   }
@@ -247,6 +299,8 @@ class Bench {
   RowPrinter rows_;
   Json header_;
   RandomStream random_{0};
+  LoadMeter load_;
+  BusyReport busy_;
   Progress bar_{"bench"};
   double done_ = 0;
 };
@@ -300,17 +354,29 @@ void AddBench(CLI::App& root, Action* action) {
   command->get_option("-m")->required(false);  // `bench attention` has no model
   command->add_option("-p,--n-prompt", o->prompts, "Tokens of a prompt, a list, 0 for none [512]")
       ->type_name("N,...");
-  command->add_option("-n,--n-gen", o->answers, "Tokens of an answer, a list, 0 for none [128]")
+  command
+      ->add_option("-n,--n-gen", o->answers,
+                   "Tokens of an answer, a list, 0 for none (also -ntg) [128]")
       ->type_name("N,...");
-  command->add_option("-d,--n-depth", o->depths, "Tokens in the cache before, a list [0]")
+  command
+      ->add_option("-d,--n-depth", o->depths,
+                   "Tokens in the cache of a sequence before, a list (also -npp) [0]")
       ->type_name("N,...");
   command
       ->add_option("--parallel", o->parallel,
                    "Sequences that answer at once, a list (also -npl) [1]")
       ->type_name("N,...");
+  command
+      ->add_option("--shared-prefix", o->shared_tokens,
+                   "Tokens that the sequences of a batch share of the depth [all]")
+      ->type_name("N")
+      ->check(Count(0));
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [5]")
       ->type_name("N")
       ->check(Count(1, 10000));
+  command->add_flag("--paced", o->paced,
+                    "Fill and repeat only when a line arrives on standard input; every time is a "
+                    "row of its own");
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->kv.AddBudget(*command);

@@ -1,7 +1,7 @@
 // Everything that an application includes.
 //   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
-//   what a format costs in quality and time      eval.h bench_attention.h
+//   what a format costs in quality and time      eval.h bench_attention.h machine_load.h
 #pragma once
 
 #include "kvant/bench_attention.h"
@@ -13,6 +13,7 @@
 #include "kvant/inspect.h"
 #include "kvant/isa.h"
 #include "kvant/ledger.h"
+#include "kvant/machine_load.h"
 #include "kvant/model.h"
 #include "kvant/roofline.h"
 #include "kvant/sampler.h"
