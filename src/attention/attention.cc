@@ -1,9 +1,8 @@
-// Plan, then run: cuts the tasks of a step into items of about equal bytes, lets the threads take
-// them in order, and merges partial states in the order of positions.
+// Runs a plan: threads take its items, the kernels execute them, and whoever finishes a task merges
+// its partial states in the order of positions.
 #include "attention/attention.h"
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <string>
 
@@ -14,90 +13,6 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// Tasks with more rows than this walk their segments themselves, one state a row; smaller ones
-// (decode) are split over segments, one state a row and segment.
-constexpr int kMaxSplitRows = 16;
-// Rows of one item of a large task: enough items for the threads, few enough states for L2.
-constexpr int kItemRows = 48;
-
-// Everything about one task that does not depend on the thread.
-struct TaskPlan {
-  int first_segment = 0, num_segments = 0;  // into Plan::segments
-  int first_state = 0;                      // split tasks: into Plan::states, [segment][row]
-  bool split = false;
-  int rows = 0;
-};
-
-struct SegmentPlan {
-  Segment segment;
-  int64_t first_slot_position = 0;  // absolute position of slot 0 of the segment
-};
-
-struct Item {
-  int task;
-  int segment;             // split tasks
-  int first_row, end_row;  // others
-};
-
-struct Plan {
-  std::vector<TaskPlan> tasks;
-  std::vector<SegmentPlan> segments;
-  std::vector<Item> items;
-  int64_t split_states = 0;
-};
-
-void PlanRun(const Run& run, std::vector<SegmentPlan>& segments) {
-  if (run.empty()) return;
-  const int block_tokens = run.layout->k.block_tokens, page_tokens = run.layout->tokens;
-  const int64_t begin = run.first_position + run.first_token;
-  const int64_t end = run.first_position + run.end_token;
-  for (int64_t at = begin; at < end;) {
-    SegmentPlan plan;
-    plan.segment.layout = run.layout;
-    const int64_t segment_end = std::min(end, (at / kSegmentTokens + 1) * kSegmentTokens);
-    const int64_t first_block = (at - run.first_position) / block_tokens;
-    plan.first_slot_position = run.first_position + first_block * block_tokens;
-    for (int64_t block = first_block; at < segment_end; ++block) {
-      const int64_t block_position = run.first_position + block * block_tokens;
-      BlockRef& ref = plan.segment.blocks[plan.segment.num_blocks++];
-      const int64_t token = block * block_tokens;
-      ref.page = run.pages[token / page_tokens];
-      ref.block = static_cast<int>(token % page_tokens / block_tokens);
-      ref.begin = static_cast<int>(at - block_position);
-      ref.end = static_cast<int>(std::min<int64_t>(segment_end - block_position, block_tokens));
-      at = block_position + ref.end;
-    }
-    segments.push_back(plan);
-  }
-}
-
-Plan MakePlan(std::span<const AttentionTask> tasks) {
-  Plan plan;
-  for (const AttentionTask& task : tasks) {
-    TaskPlan t;
-    t.rows = task.queries * task.group_ratio;
-    t.split = t.rows <= kMaxSplitRows;
-    t.first_segment = static_cast<int>(plan.segments.size());
-    for (const Run& run : task.view.runs) PlanRun(run, plan.segments);
-    t.num_segments = static_cast<int>(plan.segments.size()) - t.first_segment;
-    const int index = static_cast<int>(plan.tasks.size());
-    if (t.split) {
-      t.first_state = static_cast<int>(plan.split_states);
-      plan.split_states += static_cast<int64_t>(t.rows) * t.num_segments;
-      for (int i = 0; i < t.num_segments; ++i) plan.items.push_back({index, i, 0, t.rows});
-    } else {
-      for (int r = 0; r < t.rows; r += kItemRows) {
-        plan.items.push_back({index, 0, r, std::min(r + kItemRows, t.rows)});
-      }
-    }
-    plan.tasks.push_back(t);
-  }
-  for (size_t i = 0; i + 1 < plan.segments.size(); ++i) {
-    plan.segments[i].segment.next = &plan.segments[i + 1].segment;
-  }
-  return plan;
-}
-
 // Rows of a group are balanced: 9 rows go as 3 + 3 + 3, not 4 + 4 + 1.
 int RowsOfGroup(int rows_left) {
   const int groups = (rows_left + kMaxRows - 1) / kMaxRows;
@@ -107,7 +22,7 @@ int RowsOfGroup(int rows_left) {
 // A thread's memory: kernel scratch, scaled queries, and the states of one item's rows.
 struct ThreadMemory {
   SegmentScratch* scratch;
-  float* q;        // [kItemRows][padded_dim]
+  float* q;        // [kItemRows][padded_dim] of tasks cut by rows
   float* running;  // [kItemRows][padded_dim] weighted sums
   float* segment;  // [kMaxRows][padded_dim]
 };
@@ -127,50 +42,107 @@ ThreadMemory Carve(AlignedBuffer& buffer, int padded_dim) {
 // Max and sum of a split state lie behind its weighted sums.
 int64_t StateFloats(int padded_dim) { return padded_dim + kLaneBlock; }
 
+// A planned segment as the kernels take it, with the addresses of its pages.
+struct BoundSegment {
+  int index = -1;  // into the plan's segments
+  Segment segment;
+  int64_t first_slot_position = 0;  // absolute position of slot 0
+};
+
+void Bind(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int index,
+          BoundSegment& bound) {
+  const AttentionPlan::PlannedSegment& planned = plan.segments()[static_cast<size_t>(index)];
+  const Run& run =
+      tasks[static_cast<size_t>(planned.task)].view.runs[static_cast<size_t>(planned.run)];
+  const int block_tokens = run.layout->k.block_tokens, page_tokens = run.layout->tokens;
+  const int begin = static_cast<int>(planned.begin - run.first_position);
+  const int end = static_cast<int>(planned.end - run.first_position);
+  const std::byte* const* page = run.pages + begin / page_tokens;
+  int block = begin % page_tokens / block_tokens;
+  int token = begin / block_tokens * block_tokens;
+  bound.index = index;
+  bound.first_slot_position = run.first_position + token;
+  bound.segment.layout = run.layout;
+  bound.segment.num_blocks = 0;
+  for (; token < end; token += block_tokens) {
+    BlockRef& ref = bound.segment.blocks[bound.segment.num_blocks++];
+    ref.page = *page;
+    ref.block = block;
+    ref.begin = std::max(begin - token, 0);
+    ref.end = std::min(end - token, block_tokens);
+    if (++block * block_tokens < page_tokens) continue;
+    block = 0;
+    ++page;
+  }
+}
+
+// The segment that a thread reads and the one that it will read next, whose first bytes the kernels
+// ask for ahead.
+class SegmentWindow {
+ public:
+  SegmentWindow(const AttentionPlan& plan, std::span<const AttentionTask> tasks)
+      : plan_(plan), tasks_(tasks) {}
+
+  // next: -1 if unknown.
+  BoundSegment& Move(int index, int next) {
+    if (bound_[now_].index != index) now_ = 1 - now_;
+    if (bound_[now_].index != index) Bind(plan_, tasks_, index, bound_[now_]);
+    BoundSegment &now = bound_[now_], &then = bound_[1 - now_];
+    if (next == index) next = -1;
+    if (next >= 0 && then.index != next) Bind(plan_, tasks_, next, then);
+    now.segment.next = next < 0 ? nullptr : &then.segment;
+    return now;
+  }
+
+ private:
+  const AttentionPlan& plan_;
+  std::span<const AttentionTask> tasks_;
+  BoundSegment bound_[2];
+  int now_ = 0;
+};
+
 class Step {
  public:
-  Step(std::span<const AttentionTask> tasks, const Plan& plan, int head_dim, float scale,
-       float* states)
+  // queries: [plan.split_rows()][padded_dim]; states: [plan.states()][StateFloats()].
+  Step(std::span<const AttentionTask> tasks, AttentionPlan& plan, int head_dim, float scale,
+       float* queries, float* states)
       : tasks_(tasks),
         plan_(plan),
         head_dim_(head_dim),
         padded_dim_(PaddedDim(head_dim)),
         scale_(scale * kLog2E),
+        queries_(queries),
         states_(states),
-        kernels_(AttentionKernelsFor(ActiveIsa())) {}
-
-  void Work(AlignedBuffer& buffer) {
-    const ThreadMemory memory = Carve(buffer, padded_dim_);
-    const int count = static_cast<int>(plan_.items.size());
-    for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      const Item& item = plan_.items[static_cast<size_t>(i)];
-      plan_.tasks[static_cast<size_t>(item.task)].split ? RunSplit(item, memory)
-                                                        : RunWhole(item, memory);
-    }
-  }
-
-  // Merges the split states of every row; after all threads have finished.
-  void MergeSplit() {
-    for (size_t i = 0; i < tasks_.size(); ++i) {
-      const TaskPlan& t = plan_.tasks[i];
-      if (!t.split) continue;
-      for (int row = 0; row < t.rows; ++row) {
-        PartialState all = SplitState(t, 0, row);
-        for (int s = 1; s < t.num_segments; ++s) {
-          kernels_.merge(all, SplitState(t, s, row), padded_dim_);
-        }
-        kernels_.finish(all, head_dim_, Out(tasks_[i], row));
+        kernels_(AttentionKernelsFor(ActiveIsa())) {
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const AttentionPlan::PlannedTask& t = plan.tasks()[i];
+      for (int row = 0; t.split && row < t.rows; ++row) {
+        LoadQuery(tasks[i], row, QueryAt(t.first_row + row));
       }
     }
   }
 
- private:
-  float* SplitFloats(const TaskPlan& t, int segment, int row) const {
-    return states_ + (t.first_state + static_cast<int64_t>(segment) * t.rows + row) *
-                         StateFloats(padded_dim_);
+  void Work(int thread, AlignedBuffer& buffer) {
+    const ThreadMemory memory = Carve(buffer, padded_dim_);
+    SegmentWindow window(plan_, tasks_);
+    for (int i; (i = plan_.shares().Take(thread)) >= 0;) {
+      const AttentionPlan::Item& item = plan_.items()[static_cast<size_t>(i)];
+      const int next = FirstSegment(plan_.shares().Peek(thread));
+      item.segment >= 0 ? RunSplit(item, next, window, memory)
+                        : RunWhole(item, next, window, memory);
+    }
   }
-  PartialState SplitState(const TaskPlan& t, int segment, int row) const {
-    float* at = SplitFloats(t, segment, row);
+
+ private:
+  int FirstSegment(int item) const {
+    if (item < 0) return -1;
+    const AttentionPlan::Item& i = plan_.items()[static_cast<size_t>(item)];
+    return i.segment >= 0 ? i.segment : plan_.tasks()[static_cast<size_t>(i.task)].first_segment;
+  }
+  float* QueryAt(int64_t row) const { return queries_ + row * padded_dim_; }
+  float* StateAt(int64_t state) const { return states_ + state * StateFloats(padded_dim_); }
+  PartialState SplitState(int64_t state) const {
+    float* at = StateAt(state);
     return {at[padded_dim_], at[padded_dim_ + 1], at};
   }
   float* Out(const AttentionTask& task, int row) const {
@@ -182,60 +154,91 @@ class Step {
   void LoadQuery(const AttentionTask& task, int row, float* q) const {
     const float* from = task.q + row / task.group_ratio * task.q_query_stride +
                         static_cast<int64_t>(row % task.group_ratio) * head_dim_;
-    for (int c = 0; c < head_dim_; ++c) q[c] = from[c] * scale_;
+    const float scale = scale_;  // in a register: q might be the memory of scale_
+    for (int c = 0; c < head_dim_; ++c) q[c] = from[c] * scale;
     for (int c = head_dim_; c < padded_dim_; ++c) q[c] = 0.0f;
   }
 
   // Slots of the segment that the row may see.
-  static int RowEnd(const AttentionTask& task, int row, const SegmentPlan& segment) {
-    const int64_t position = task.first_position + row / task.group_ratio;
+  static int RowEnd(const AttentionTask& task, int row, const BoundSegment& bound) {
+    const int64_t position = task.first_position + (task.queries == 1 ? 0 : row / task.group_ratio);
     return static_cast<int>(
-        std::clamp<int64_t>(position + 1 - segment.first_slot_position, 0, kSegmentTokens));
+        std::clamp<int64_t>(position + 1 - bound.first_slot_position, 0, kSegmentTokens));
   }
 
-  void RunSplit(const Item& item, const ThreadMemory& m) const {
-    const AttentionTask& task = tasks_[static_cast<size_t>(item.task)];
-    const TaskPlan& t = plan_.tasks[static_cast<size_t>(item.task)];
-    const SegmentPlan& segment =
-        plan_.segments[static_cast<size_t>(t.first_segment + item.segment)];
-    for (int first = 0; first < t.rows;) {
+  // One segment for all rows of its readers, which leave a state each.
+  void RunSplit(const AttentionPlan::Item& item, int next, SegmentWindow& window,
+                const ThreadMemory& m) {
+    BoundSegment& bound = window.Move(item.segment, next);
+    const Segment* const after = bound.segment.next;
+    const auto readers = plan_.readers().subspan(static_cast<size_t>(item.first),
+                                                 static_cast<size_t>(item.end - item.first));
+    int left = 0;
+    for (const auto& reader : readers) left += plan_.tasks()[static_cast<size_t>(reader.task)].rows;
+    auto reader = readers.begin();
+    for (int row = 0; left > 0;) {
       SegmentRows rows;
-      rows.rows = RowsOfGroup(t.rows - first);
+      rows.rows = RowsOfGroup(left);
       for (int r = 0; r < rows.rows; ++r) {
-        LoadQuery(task, first + r, m.q + r * padded_dim_);
-        rows.q[r] = m.q + r * padded_dim_;
-        rows.end[r] = RowEnd(task, first + r, segment);
-        rows.out[r].weighted = SplitFloats(t, item.segment, first + r);
+        const AttentionTask& task = tasks_[static_cast<size_t>(reader->task)];
+        const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(reader->task)];
+        rows.q[r] = QueryAt(t.first_row + row);
+        rows.end[r] = RowEnd(task, row, bound);
+        rows.out[r].weighted = StateAt(reader->first_state + row);
+        if (++row < t.rows) continue;
+        ++reader;
+        row = 0;
       }
-      kernels_.segment(segment.segment, rows, *m.scratch);
+      left -= rows.rows;
+      bound.segment.next = left > 0 ? nullptr : after;  // the last rows ask for it
+      kernels_.segment(bound.segment, rows, *m.scratch);
       for (int r = 0; r < rows.rows; ++r) {
         rows.out[r].weighted[padded_dim_] = rows.out[r].max;
         rows.out[r].weighted[padded_dim_ + 1] = rows.out[r].sum;
       }
-      first += rows.rows;
+    }
+    for (const auto& done : readers) {
+      if (plan_.FinishSegment(done.task)) MergeSplit(done.task);
     }
   }
 
-  void RunWhole(const Item& item, const ThreadMemory& m) const {
+  void MergeSplit(int index) const {
+    const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(index)];
+    for (int row = 0; row < t.rows; ++row) {
+      PartialState all = SplitState(t.first_state + row);
+      for (int s = 1; s < t.num_segments; ++s) {
+        kernels_.merge(all, SplitState(t.first_state + int64_t{s} * t.rows + row), padded_dim_);
+      }
+      kernels_.finish(all, head_dim_, Out(tasks_[static_cast<size_t>(index)], row));
+    }
+  }
+
+  // Some rows of a task through all of its segments.
+  void RunWhole(const AttentionPlan::Item& item, int next, SegmentWindow& window,
+                const ThreadMemory& m) const {
     const AttentionTask& task = tasks_[static_cast<size_t>(item.task)];
-    const TaskPlan& t = plan_.tasks[static_cast<size_t>(item.task)];
+    const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(item.task)];
     PartialState running[kItemRows];
-    const int count = item.end_row - item.first_row;
+    const int count = item.end - item.first;
     for (int r = 0; r < count; ++r) {
-      LoadQuery(task, item.first_row + r, m.q + r * padded_dim_);
+      LoadQuery(task, item.first + r, m.q + r * padded_dim_);
       running[r] = {0.0f, 0.0f, m.running + r * padded_dim_};
     }
     for (int i = 0; i < t.num_segments; ++i) {
-      const SegmentPlan& segment = plan_.segments[static_cast<size_t>(t.first_segment + i)];
+      const int segment = t.first_segment + i;
+      BoundSegment& bound = window.Move(segment, i + 1 < t.num_segments ? segment + 1 : next);
+      const Segment* const after = bound.segment.next;
       for (int first = 0; first < count;) {
         SegmentRows rows;
         rows.rows = RowsOfGroup(count - first);
         for (int r = 0; r < rows.rows; ++r) {
           rows.q[r] = m.q + (first + r) * padded_dim_;
-          rows.end[r] = RowEnd(task, item.first_row + first + r, segment);
+          rows.end[r] = RowEnd(task, item.first + first + r, bound);
           rows.out[r].weighted = m.segment + r * padded_dim_;
         }
-        kernels_.segment(segment.segment, rows, *m.scratch);
+        const bool last = first + rows.rows == count;
+        bound.segment.next = last ? after : nullptr;
+        kernels_.segment(bound.segment, rows, *m.scratch);
         for (int r = 0; r < rows.rows; ++r) {
           kernels_.merge(running[first + r], rows.out[r], padded_dim_);
         }
@@ -243,60 +246,53 @@ class Step {
       }
     }
     for (int r = 0; r < count; ++r) {
-      kernels_.finish(running[r], head_dim_, Out(task, item.first_row + r));
+      kernels_.finish(running[r], head_dim_, Out(task, item.first + r));
     }
   }
 
   std::span<const AttentionTask> tasks_;
-  const Plan& plan_;
+  AttentionPlan& plan_;
   const int head_dim_, padded_dim_;
   const float scale_;
-  float* states_;
+  float* const queries_;
+  float* const states_;
   const AttentionKernels& kernels_;
-  std::atomic<int> next_{0};
 };
 
 }  // namespace
 
-const AttentionKernels& AttentionKernelsFor(Isa isa) {
-#if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
-  switch (isa) {
-    case Isa::kAvx2:
-      return kAttentionAvx2;
-    case Isa::kAvxVnni:
-      return kAttentionAvxVnni;
-    case Isa::kAvx512:
-      return kAttentionAvx512;
-    case Isa::kScalar:
-      break;
-  }
-#endif
-  (void)isa;
-  return kAttentionScalar;
-}
-
-Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
-              float softmax_scale, AttentionWorkspace& workspace) try {
-  const Plan plan = MakePlan(tasks);
-  const int padded_dim = PaddedDim(head_dim);
-  const size_t state_bytes = static_cast<size_t>(plan.split_states * StateFloats(padded_dim)) * 4;
-  if (workspace.states_.bytes() < state_bytes) {
-    KVANT_ASSIGN_OR_RETURN(workspace.states_, AlignedBuffer::Create(state_bytes));
-  }
-  workspace.thread_scratch_.resize(
-      std::max(workspace.thread_scratch_.size(), static_cast<size_t>(pool.threads())));
-  for (AlignedBuffer& buffer : workspace.thread_scratch_) {
+Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int threads,
+                                   int padded_dim) try {
+  plan_.Update(tasks, threads);
+  const auto grow = [](AlignedBuffer& buffer, int64_t floats) {
+    const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
+    if (buffer.bytes() >= bytes) return Status::Ok();
+    KVANT_ASSIGN_OR_RETURN(buffer, AlignedBuffer::Create(bytes));
+    return Status::Ok();
+  };
+  KVANT_RETURN_IF_ERROR(grow(queries_, plan_.split_rows() * padded_dim));
+  KVANT_RETURN_IF_ERROR(grow(states_, plan_.states() * StateFloats(padded_dim)));
+  thread_scratch_.resize(std::max(thread_scratch_.size(), static_cast<size_t>(threads)));
+  for (AlignedBuffer& buffer : thread_scratch_) {
     if (buffer.bytes() >= ThreadBytes(padded_dim)) continue;
     KVANT_ASSIGN_OR_RETURN(buffer, AlignedBuffer::Create(ThreadBytes(padded_dim)));
     std::fill_n(buffer.data(), buffer.bytes(), std::byte{0});
   }
-  Step step(tasks, plan, head_dim, softmax_scale, workspace.states_.as<float>());
-  pool.Run([&](int thread) { step.Work(workspace.thread_scratch_[static_cast<size_t>(thread)]); });
-  step.MergeSplit();
   return Status::Ok();
 } catch (const std::bad_alloc&) {
   return Status::OutOfMemory("cannot allocate the plan of " + std::to_string(tasks.size()) +
                              " attention tasks");
+}
+
+Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
+              float softmax_scale, AttentionWorkspace& workspace) {
+  KVANT_RETURN_IF_ERROR(workspace.Prepare(tasks, pool.threads(), PaddedDim(head_dim)));
+  Step step(tasks, workspace.plan_, head_dim, softmax_scale, workspace.queries_.as<float>(),
+            workspace.states_.as<float>());
+  pool.Run([&](int thread) {
+    step.Work(thread, workspace.thread_scratch_[static_cast<size_t>(thread)]);
+  });
+  return Status::Ok();
 }
 
 }  // namespace kvant

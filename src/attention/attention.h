@@ -4,7 +4,8 @@
 // The work is cut into segments of at most 512 tokens of one run at absolute positions. Every
 // segment gives a PartialState (max, sum, weighted V); the states of a row are merged in the order
 // of positions. So neither the number of threads, nor the batch, nor the chunking of a prompt
-// changes a single bit of a row's result, and every ISA level gives the same bits.
+// changes a single bit of a row's result, and every ISA level gives the same bits. Which thread
+// does what, and which tasks share a segment, is planned first: see plan.h.
 //
 // Arithmetic (interfaces: architecture.md "Kernels"). Scores are kept in base 2: q is scaled by
 // softmax_scale * log2(e) once. Coded sides use exact integer dots: the query with the channel
@@ -16,19 +17,16 @@
 // Thread rules: one Attend call at a time per AttentionWorkspace.
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "attention/plan.h"
+#include "attention/task.h"
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "cache/view.h"
 #include "kvant/status.h"
 
 namespace kvant {
-
-// Tokens of one segment; also the longest row of the score buffer.
-inline constexpr int kSegmentTokens = 512;
 
 // The softmax state of some tokens for one row, scores in base 2. Empty: max = -inf, sum = 0,
 // weighted = 0; merging with it changes nothing.
@@ -38,26 +36,19 @@ struct PartialState {
   float* weighted;  // [padded_dim] sum of 2^(score - max) * v
 };
 
-// One KV head and the queries of one page that read it.
-struct AttentionTask {
-  HeadView view;               // of the queries' page
-  int64_t first_position = 0;  // absolute position of the first query; all lie in one page
-  int queries = 0;
-  int group_ratio = 1;         // query heads that share this KV head
-  const float* q = nullptr;    // [queries][group_ratio][head_dim]
-  int64_t q_query_stride = 0;  // values from one query to the next
-  float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
-  int64_t out_query_stride = 0;
-};
-
-// Buffers of Attend, kept between calls; they grow with the largest call seen.
+// Plan and buffers of Attend, kept between calls; they grow with the largest call seen.
 class AttentionWorkspace {
  public:
-  AttentionWorkspace() = default;
+  // Of the last call.
+  const AttentionPlan& plan() const { return plan_; }
 
  private:
   friend Status Attend(ThreadPool&, std::span<const AttentionTask>, int, float,
                        AttentionWorkspace&);
+  Status Prepare(std::span<const AttentionTask> tasks, int threads, int padded_dim);
+
+  AttentionPlan plan_;
+  AlignedBuffer queries_;  // of split tasks
   AlignedBuffer states_;
   std::vector<AlignedBuffer> thread_scratch_;
 };

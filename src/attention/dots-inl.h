@@ -6,7 +6,7 @@
 // Codes of quad kQuad (4 reduce elements) of a step, one unit.
 //   low, high: the planes at this step and lane block; stride: bytes from unit to unit
 template <int kLow, int kHigh, bool kTable, int kParity, int kQuad>
-KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B table) {
+KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t stride, B table) {
   B codes;
   if constexpr (kLow == 8) {
     codes = LoadB(low + kQuad * stride);
@@ -34,68 +34,92 @@ KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, int stride, B 
 struct ChunkPlanes {
   const uint8_t* low;
   const uint8_t* high;
-  int blocks;     // lane blocks of the chunk
-  B table;        // levels + 128 of a codebook
-  int64_t ahead;  // bytes from these codes to those that are read next: prefetched line by line
+  int blocks;  // lane blocks of the chunk
+  B table;     // levels + 128 of a codebook
 };
+
+// Lines that a step of NB lane blocks asks for, of the bits * NB / 2 that it reads.
+constexpr int DotLines(int bits, int blocks) {
+  const int lines = bits * blocks * 5 / 16;
+  return lines > 0 ? lines : 1;
+}
 
 template <int kLow, int kHigh, bool kTable, int NB, int NR>
 struct DotTile {
   static constexpr bool kWide = kLow == 8 || kTable;  // unsigned codes above 127
-  const ChunkPlanes& planes;
-  int block;
-  const int8_t* x;  // [NR] rows, `x_stride` apart
-  int x_stride;
+  static constexpr int kUnits = kLow / 2;             // of the low plane in a step
+  // Of the lines that a step reads; the rest is asked for where scales are folded.
+  static constexpr int kLinesPerStep = DotLines(kLow + kHigh, NB);
+
+  const uint8_t* low;   // the planes at the running step and the tile's first lane block
+  const uint8_t* high;
+  std::ptrdiff_t unit_bytes;  // from one unit of a lane block to its next
+  const int8_t* x;            // [NR] rows, `x_stride` apart
+  std::ptrdiff_t x_stride;
+  B table;
+  Stream::Lines lines;
   I acc[NR][NB];
 
+  DotTile(const ChunkPlanes& planes, int block, const int8_t* vectors, int vector_stride,
+          Stream::Lines next)
+      : low(planes.low + block * kPlaneUnitBytes),
+        high(planes.high + block * kPlaneUnitBytes),
+        unit_bytes(planes.blocks * kPlaneUnitBytes),
+        x(vectors),
+        x_stride(vector_stride),
+        table(planes.table),
+        lines(next) {}
+
+  // A tile as wide as a chunk knows it at compile time.
+  KVANT_INLINE std::ptrdiff_t stride() const {
+    return NB == kChunkBlocks ? NB * kPlaneUnitBytes : unit_bytes;
+  }
   template <int kParity, int kQuad>
-  KVANT_INLINE void Quad(int step) {
-    const int stride = planes.blocks * kPlaneUnitBytes;
-    constexpr int kUnits = kLow / 2;
+  KVANT_INLINE void Quad(const int8_t* step_x) {
     B codes[NB];
-    for (int b = 0; b < NB; ++b) {
-      const int at = (block + b) * kPlaneUnitBytes;
-      const int high_unit = kHigh == 1 ? step / 2 : step;
-      const uint8_t* low = planes.low + static_cast<int64_t>(step) * kUnits * stride + at;
-      const uint8_t* high =
-          kHigh == 0 ? nullptr : planes.high + static_cast<int64_t>(high_unit) * stride + at;
-      codes[b] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low, high, stride, planes.table);
-      if constexpr (kQuad * kUnits % 4 == 0)
-        Prefetch(low + kQuad * kUnits / 4 * stride + planes.ahead);
-      if constexpr (kHigh != 0 && kParity == 0 && kQuad == 0) Prefetch(high + planes.ahead);
-    }
-    for (int r = 0; r < NR; ++r) {
-      for (int b = 0; b < NB; ++b) {
-        acc[r][b] = Dot<kWide>(acc[r][b], codes[b], x + r * x_stride + step * kStep + 4 * kQuad);
-      }
-    }
+    Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
+      constexpr int kAt = b() * kPlaneUnitBytes;
+      codes[b()] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low + kAt, high + kAt, stride(),
+                                                                 table);
+    });
+    Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+      const int8_t* quad = step_x + r() * x_stride + kQuad * kQuadBytes;
+      Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
+        acc[r()][b()] = Dot<kWide>(acc[r()][b()], codes[b()], quad);
+      });
+    });
   }
   template <int kParity>
-  KVANT_INLINE void Step(int step) {
-    Quad<kParity, 0>(step);
-    Quad<kParity, 1>(step);
-    Quad<kParity, 2>(step);
-    Quad<kParity, 3>(step);
+  KVANT_INLINE void Step(std::ptrdiff_t step) {
+    const int8_t* step_x = x + step / 4 * 64 + step % 4 * kQuadStepBytes;
+    lines.template Ask<kLinesPerStep>();
+    Quad<kParity, 0>(step_x);
+    Quad<kParity, 1>(step_x);
+    Quad<kParity, 2>(step_x);
+    Quad<kParity, 3>(step_x);
+    low += kUnits * stride();
+    if constexpr (kHigh == 2 || (kHigh == 1 && kParity == 1)) high += stride();
   }
   template <typename Finish>
   KVANT_INLINE void Run(int first_step, int end_step, const Finish& finish) {
-    for (int r = 0; r < NR; ++r) {
-      for (int b = 0; b < NB; ++b) acc[r][b] = ZeroI();
-    }
+    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = ZeroI(); });
+    low += first_step * kUnits * stride();
+    if constexpr (kHigh != 0) high += (kHigh == 1 ? first_step / 2 : first_step) * stride();
+    const std::ptrdiff_t end = end_step;
+    std::ptrdiff_t step = first_step;
     if constexpr (kHigh == 1) {
-      int step = first_step;
-      if (step < end_step && step % 2 == 1) Step<1>(step++);
-      for (; step + 2 <= end_step; step += 2) {
+      if (step < end && step % 2 == 1) Step<1>(step++);
+      for (; step + 2 <= end; step += 2) {
         Step<0>(step);
         Step<1>(step + 1);
       }
-      if (step < end_step) Step<0>(step);
+      if (step < end) Step<0>(step);
     } else {
-      for (int step = first_step; step < end_step; ++step) Step<0>(step);
+      for (; step < end; ++step) Step<0>(step);
     }
-    for (int r = 0; r < NR; ++r) {
-      for (int b = 0; b < NB; ++b) finish(r, b, ToFloat(acc[r][b]));
-    }
+    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA {
+      finish(i() / NB, i() % NB, ToFloat(acc[i() / NB][i() % NB]));
+    });
   }
 };
 
@@ -105,10 +129,12 @@ struct DotTile {
 // int4 page.
 template <int kLow, int kHigh, bool kTable, typename Finish>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
-                      int end_step, int rows, const int8_t* x, int x_stride, const Finish& finish) {
+                      int end_step, int rows, const int8_t* x, int x_stride, Stream& stream,
+                      const Finish& finish) {
   ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
-    DotTile<kLow, kHigh, kTable, nb(), nr()> tile{
-        planes, first_block + block, x + row * x_stride, x_stride, {}};
+    using Tile = DotTile<kLow, kHigh, kTable, nb(), nr()>;
+    Tile tile(planes, first_block + block, x + row * x_stride, x_stride,
+              stream.Take((end_step - first_step) * Tile::kLinesPerStep));
     tile.Run(first_step, end_step, [&](int r, int b, F sums) KVANT_INLINE_LAMBDA {
       finish(row + r, (block + b) * kLaneBlock, sums);
     });
@@ -120,20 +146,21 @@ inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks
 template <int kLow, int kHigh, bool kTable>
 __attribute__((noinline)) void DotSums(const ChunkPlanes& planes, int first_block, int num_blocks,
                                        int first_step, int end_step, int rows, int x_stride,
-                                       SegmentScratch& s) {
+                                       Stream& stream, SegmentScratch& s) {
   DotPlanes<kLow, kHigh, kTable>(planes, first_block, num_blocks, first_step, end_step, rows,
-                                 s.rounded, x_stride,
+                                 s.rounded, x_stride, stream,
                                  [&](int r, int lane, F sums) { Store(s.sums[r] + lane, sums); });
 }
 
+// The planes of lanes [64 * chunk, 64 * chunk + 64) of a block.
+template <int kLow, int kHigh>
 inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, int block,
-                                 int chunk, B table, const std::byte* next) {
+                                 int chunk, B table) {
   const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.metadata_bytes +
                       static_cast<int64_t>(block) * side.block_bytes;
-  const int lane_blocks = side.lanes() / kLaneBlock, first = chunk * kChunkBlocks;
-  const int64_t low_per_block = side.plane_bytes[0] / lane_blocks;
-  const int64_t high_per_block = side.plane_bytes[1] / lane_blocks;
-  return {codes + first * low_per_block, codes + side.plane_bytes[0] + first * high_per_block,
-          lane_blocks - first < kChunkBlocks ? lane_blocks - first : kChunkBlocks, table,
-          next - reinterpret_cast<const std::byte*>(codes)};
+  const int first = chunk * kChunkBlocks, left = side.lanes() / kLaneBlock - first;
+  const int before = first * kLaneBlock, reduce = side.reduce();
+  return {codes + PlaneBytes(kLow, before, reduce),
+          codes + side.plane_bytes[0] + PlaneBytes(kHigh, before, reduce),
+          left < kChunkBlocks ? left : kChunkBlocks, table};
 }

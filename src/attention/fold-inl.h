@@ -55,86 +55,148 @@ struct MetadataReader {
 // Units per value for a largest value; 0 below 1e-35, where the quotient would overflow.
 inline F InverseStep(F amax) { return KeepAbove(Div(Set(127.0f), amax), amax, Set(1e-35f)); }
 
-// Rounds x[0..count) alone, as vector `v`; constant[v] becomes what the centre of the codes adds to
-// its dots, in units.
-inline void RoundVector(const float* x, int count, F amax_lanes, float centre, int v, int8_t* to,
-                        SegmentScratch& s) {
-  const F amax = Set(ReduceMax(amax_lanes));
-  const F inverse = InverseStep(amax);
+// Where the figures of a slot's row stand in step and constant: a slot has four rows, four lanes
+// each (Reduce4).
+constexpr int FigureOf(int slot, int row) { return slot * kLaneBlock + 4 * row; }
+
+// A rounded vector takes whole 64-byte blocks.
+inline int RoundedBytes(int count) { return (count + 63) / 64 * 64; }
+
+// Writes count values as bytes in the order of PackQuads, the last block filled with zeros; gives
+// the sum of them all, spread over lanes. rounded_at(i): lanes i .. i + 15, in -127..127.
+template <typename RoundedAt>
+KVANT_INLINE I PackRounded(int count, int8_t* to, const RoundedAt& rounded_at) {
   I units = ZeroI();
-  for (int i = 0; i < count; i += kLaneBlock) {
-    const I r = Round(Mul(Load(x + i), inverse));
-    StoreI8(to + i, r);
-    units = AddI(units, r);
+  const auto block = [&](int i, I a, I b, I c, I d) KVANT_INLINE_LAMBDA {
+    const B packed = PackQuads(a, b, c, d);
+    StoreB(to + i, packed);
+    units = SumBytes(units, packed);
+  };
+  int i = 0;
+  for (; i + 64 <= count; i += 64) {
+    block(i, rounded_at(i), rounded_at(i + 16), rounded_at(i + 32), rounded_at(i + 48));
   }
-  alignas(64) float step[kLaneBlock];
-  Store(step, Mul(amax, Set(1.0f / 127.0f)));
-  s.step[v] = step[0];
-  s.constant[v] = centre * static_cast<float>(ReduceAddI(units));
+  if (i < count) {
+    block(i, rounded_at(i), i + 16 < count ? rounded_at(i + 16) : ZeroI(),
+          i + 32 < count ? rounded_at(i + 32) : ZeroI(), ZeroI());
+  }
+  return units;
 }
 
-// Folds the scales of each slot into the vectors of all rows, x * scale, and rounds them to 8 bits.
-// constant[v] becomes what no code carries. Reductions and divisions of 16 vectors are done
-// together: one by one they took a quarter of an int4 page.
+// Rounds x[0..count) of one row in groups, for the axes that few caches use. Figures of group g, a
+// slot: step; constant = what the centre of the codes adds to its dots, in units; mass.
+inline void RoundGroups(const float* x, int count, int group, float centre, int row, int8_t* to,
+                        SegmentScratch& s) {
+  alignas(64) float step[kLaneBlock];
+  int32_t units[kMaxPaddedDim / kLaneBlock];
+  float inverse[kMaxPaddedDim / kLaneBlock];
+  for (int first = 0, v = FigureOf(0, row); first < count; first += group, v += kLaneBlock) {
+    const int end = first + group < count ? first + group : count;
+    F amax = Zero(), total = Zero();
+    for (int i = first; i < end; i += kLaneBlock) {
+      amax = MaxAbs(amax, Load(x + i));
+      total = Add(total, Load(x + i));
+    }
+    s.mass[v] = ReduceAdd(total);
+    amax = Set(ReduceMax(amax));
+    Store(step, Mul(amax, Set(1.0f / 127.0f)));
+    s.step[v] = step[0];
+    Store(step, InverseStep(amax));
+    for (int i = first; i < end; i += kLaneBlock) inverse[i / kLaneBlock] = step[0];
+  }
+  PackRounded(count, to, [&](int i) {
+    const I rounded = Round(Mul(Load(x + i), Set(inverse[i / kLaneBlock])));
+    units[i / kLaneBlock] = ReduceAddI(rounded);
+    return rounded;
+  });
+  for (int first = 0, v = FigureOf(0, row); first < count; first += group, v += kLaneBlock) {
+    int32_t sum = 0;
+    for (int i = first; i < first + group && i < count; i += kLaneBlock) {
+      sum += units[i / kLaneBlock];
+    }
+    s.constant[v] = centre * static_cast<float>(sum);
+  }
+}
+
+// Folds the scales of one slot into the vectors of all rows, x * scale, and rounds them to 8 bits.
+// The products wait in registers where a vector has 64 values, else in memory.
+//   scales: [count] f16      x[r]: [count] values      to: [NR][RoundedBytes(count)]
+template <int NR, bool kIn64>
+KVANT_INLINE void FoldSlot(const MetadataReader& reader, F centre, const std::byte* scales,
+                           const float* const (&x)[NR], int count, int slot, int8_t* to,
+                           SegmentScratch& s) {
+  constexpr int kKept = kIn64 ? 4 : 1;
+  F amax[4], constant[4], kept[NR][kKept];
+  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA { amax[r()] = constant[r()] = Zero(); });
+  const auto fold16 = [&](int i, auto keep) KVANT_INLINE_LAMBDA {
+    F scale, centred;
+    reader.Read(scales + 2 * i, scale, centred);
+    Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+      const F value = Load(x[r()] + i), folded = Mul(value, scale);
+      keep(r, folded);
+      amax[r()] = MaxAbs(amax[r()], folded);
+      constant[r()] = Fma(value, centred, constant[r()]);
+    });
+  };
+  if constexpr (kIn64) {
+    Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
+      fold16(v() * kLaneBlock, [&](auto r, F folded) KVANT_INLINE_LAMBDA {
+        kept[r()][v()] = folded;
+      });
+    });
+  } else {
+    for (int i = 0; i < count; i += kLaneBlock) {
+      fold16(i, [&](auto r, F folded) KVANT_INLINE_LAMBDA { Store(s.product[r()] + i, folded); });
+    }
+  }
+  const F largest = ReduceMax4(amax[0], amax[1], amax[2], amax[3]);
+  const F inverse = InverseStep(largest), step = Mul(largest, Set(1.0f / 127.0f));
+  I units[4];
+  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
+    if constexpr (r() >= NR) {
+      units[r()] = ZeroI();
+    } else {
+      const F factor = LaneQuad<r()>(inverse);
+      if constexpr (kIn64) {
+        const auto round = [&](int v) KVANT_INLINE_LAMBDA { return Round(Mul(kept[r()][v], factor)); };
+        const B packed = PackQuads(round(0), round(1), round(2), round(3));
+        StoreB(to + r() * 64, packed);
+        units[r()] = SumBytes(ZeroI(), packed);
+      } else {
+        units[r()] = PackRounded(count, to + r() * RoundedBytes(count), [&](int i) {
+          return Round(Mul(Load(s.product[r()] + i), factor));
+        });
+      }
+    }
+  });
+  const F middle = Mul(centre, ToFloat(ReduceAddI4(units[0], units[1], units[2], units[3])));
+  const F sums = ReduceAdd4(constant[0], constant[1], constant[2], constant[3]);
+  Store(s.step + FigureOf(slot, 0), step);
+  Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
+}
+
+// The same for many slots; constant becomes what no code carries. Slots are independent of each
+// other, so their chains of reductions overlap. Asks for `lines` lines a slot.
 //   scales_of(slot) -> [count] f16 scales      x_of(slot, row) -> [count] values
 template <int NR, typename ScalesOf, typename VectorOf>
 inline void FoldSlots(const SideLayout& side, int slots, int count, const ScalesOf& scales_of,
-                      const VectorOf& x_of, SegmentScratch& s) {
+                      const VectorOf& x_of, int lines, Stream& stream, SegmentScratch& s) {
   const MetadataReader reader(side);
-  for (int slot = 0; slot < slots; ++slot) {  // largest values, and the offsets' share
-    const std::byte* scales = scales_of(slot);
-    const float* x[NR];  // in locals: stores to the scratch could alias what x_of reads
-    F amax[NR], constant[NR];
-    for (int r = 0; r < NR; ++r) {
-      x[r] = x_of(slot, r);
-      amax[r] = constant[r] = Zero();
-    }
-    for (int i = 0; i < count; i += kLaneBlock) {
-      F scale, centred;
-      reader.Read(scales + 2 * i, scale, centred);
-      Store(s.scale + slot * count + i, scale);
-      for (int r = 0; r < NR; ++r) {
-        const F value = Load(x[r] + i);
-        amax[r] = Max(amax[r], Abs(Mul(value, scale)));
-        constant[r] = Fma(value, centred, constant[r]);
-      }
-    }
-    for (int r = 0; r < NR; ++r) {
-      Store(s.lane_max[slot * NR + r], amax[r]);
-      Store(s.lane_sum[slot * NR + r], constant[r]);
-    }
-  }
-  const int vectors = slots * NR;
-  for (int v = 0; v < vectors; v += kLaneBlock) {
-    const F amax = ReduceMax16(s.lane_max[v]);
-    Store(s.step + v, Mul(amax, Set(1.0f / 127.0f)));
-    Store(s.inverse + v, InverseStep(amax));
-    Store(s.constant + v, ReduceAdd16(s.lane_sum[v]));
-  }
-  for (int slot = 0; slot < slots; ++slot) {
-    const float* x[NR];
-    F inverse[NR];
-    I units[NR];
-    for (int r = 0; r < NR; ++r) {
-      x[r] = x_of(slot, r);
-      inverse[r] = Set(s.inverse[slot * NR + r]);
-      units[r] = ZeroI();
-    }
-    int8_t* to = s.rounded + slot * NR * count;
-    for (int i = 0; i < count; i += kLaneBlock) {
-      const F scale = Load(s.scale + slot * count + i);
-      for (int r = 0; r < NR; ++r) {
-        const I rounded = Round(Mul(Mul(Load(x[r] + i), scale), inverse[r]));
-        StoreI8(to + r * count + i, rounded);
-        units[r] = AddI(units[r], rounded);
-      }
-    }
-    for (int r = 0; r < NR; ++r) StoreI(s.lane_units[slot * NR + r], units[r]);
-  }
   const F centre = Set(CentreOf(side.format));
-  for (int v = 0; v < vectors; v += kLaneBlock) {
-    const F middle = Mul(centre, ToFloat(ReduceAddI16(s.lane_units[v])));
-    Store(s.constant + v, Sub(Load(s.constant + v), Mul(Load(s.step + v), middle)));
+  const int slot_bytes = NR * RoundedBytes(count);
+  const auto each = [&](auto in64) KVANT_INLINE_LAMBDA {
+    for (int slot = 0; slot < slots; ++slot) {
+      const float* x[NR];
+      Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA { x[r()] = x_of(slot, r()); });
+      stream.Burst(lines);
+      FoldSlot<NR, in64()>(reader, centre, scales_of(slot), x, count, slot,
+                           s.rounded + slot * slot_bytes, s);
+    }
+  };
+  if (count == 64) {
+    each(std::true_type{});
+  } else {
+    each(std::false_type{});
   }
 }
 

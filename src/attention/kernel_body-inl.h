@@ -5,9 +5,9 @@
 // In this order: each builds on the ones before.
 // clang-format off
 #include "attention/tiles-inl.h"
+#include "attention/stream-inl.h"
 #include "attention/dots-inl.h"
 #include "attention/fold-inl.h"
-#include "attention/prefetch-inl.h"
 #include "attention/scores-inl.h"
 #include "attention/softmax-inl.h"
 #include "attention/values-inl.h"
@@ -44,24 +44,26 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
   }
 }
 
-inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+// Calls fn(type) with the float type as a constant.
+template <typename Fn>
+inline void WithFloatType(FloatType type, const Fn& fn) {
+  switch (type) {
+    case FloatType::kF32:
+      return fn(std::integral_constant<FloatType, FloatType::kF32>{});
+    case FloatType::kF16:
+      return fn(std::integral_constant<FloatType, FloatType::kF16>{});
+    case FloatType::kBf16:
+      return fn(std::integral_constant<FloatType, FloatType::kBf16>{});
+  }
+}
+
+inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream& stream,
+                         SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
-  const auto each_block = [&](const auto& score) {
-    for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchVMetadata(segment, i);
-      score(segment.blocks[i], i);
-    }
-  };
   if (side.format.is_float()) {
-    each_block([&](const BlockRef& ref, int i) {
-      const std::byte* next = AfterK(segment, i);
-      switch (side.format.float_type) {
-        case FloatType::kF32:
-          return ScoreFloatBlock<FloatType::kF32>(side, ref, i, next, rows, s);
-        case FloatType::kF16:
-          return ScoreFloatBlock<FloatType::kF16>(side, ref, i, next, rows, s);
-        case FloatType::kBf16:
-          return ScoreFloatBlock<FloatType::kBf16>(side, ref, i, next, rows, s);
+    WithFloatType(side.format.float_type, [&](auto type) {
+      for (int i = 0; i < segment.num_blocks; ++i) {
+        ScoreFloatBlock<decltype(type)::value>(side, segment.blocks[i], i, rows, stream, s);
       }
     });
     return;
@@ -70,33 +72,27 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Segmen
   WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
     if (side.format.axis == Axis::kToken) {
       ScoreTokenSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
-          segment, table, rows, s);
+          segment, table, rows, stream, s);
     } else {
       ScoreChannelSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
-          segment, table, rows, s);
+          segment, table, rows, stream, s);
     }
   });
 }
 
-inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, Stream& stream,
+                              SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
   const auto each_block = [&](const auto& accumulate) {
     for (int i = 0; i < segment.num_blocks; ++i) {
-      PrefetchNextKMetadata(segment, i);
       accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
     }
   };
   if (side.format.is_float()) {
-    each_block([&](const std::byte* base, const BlockRef& ref, int i) {
-      const std::byte* next = AfterV(segment, i);
-      switch (side.format.float_type) {
-        case FloatType::kF32:
-          return AccumulateFloatBlock<FloatType::kF32>(side, base, ref, i, next, rows, s);
-        case FloatType::kF16:
-          return AccumulateFloatBlock<FloatType::kF16>(side, base, ref, i, next, rows, s);
-        case FloatType::kBf16:
-          return AccumulateFloatBlock<FloatType::kBf16>(side, base, ref, i, next, rows, s);
-      }
+    WithFloatType(side.format.float_type, [&](auto type) {
+      each_block([&](const std::byte* base, const BlockRef& ref, int i) {
+        AccumulateFloatBlock<decltype(type)::value>(side, base, ref, i, rows, stream, s);
+      });
     });
     return;
   }
@@ -104,25 +100,28 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
     if (side.format.axis == Axis::kToken) {
       AccumulateTokenSegment<decltype(low)::value, decltype(high)::value,
-                             decltype(is_table)::value>(segment, table, rows, s);
+                             decltype(is_table)::value>(segment, table, rows, stream, s);
     } else {
       each_block([&](const std::byte* base, const BlockRef& ref, int i) {
         AccumulateChannelBlock<decltype(low)::value, decltype(high)::value,
-                               decltype(is_table)::value>(side, base, ref, i, table, rows, s);
+                               decltype(is_table)::value>(side, base, ref, i, table, rows, stream,
+                                                          s);
       });
     }
   });
 }
 
 void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {
-  ScoreSegment(segment, rows, s);
+  Stream stream(segment);
+  ScoreSegment(segment, rows, stream, s);
   for (int r = 0; r < rows.rows; ++r) {
     SoftmaxRow(segment, rows.end[r], s.scores[r], rows.out[r]);
     for (int c = 0; c < segment.layout->v.padded_dim; c += kLaneBlock) {
       Store(rows.out[r].weighted + c, Zero());
     }
   }
-  AccumulateSegment(segment, rows, s);
+  AccumulateSegment(segment, rows, stream, s);
+  stream.Finish();
 }
 
 void MergeStates(PartialState& into, const PartialState& from, int padded_dim) {

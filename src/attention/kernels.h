@@ -16,6 +16,11 @@
 #define KVANT_TILE(size) size
 #endif
 
+// Accumulators live in registers only if everything around them is inlined; g++ 12 gives up on the
+// larger tiles by itself (int3 ran at half speed).
+#define KVANT_INLINE inline __attribute__((always_inline))
+#define KVANT_INLINE_LAMBDA __attribute__((always_inline))
+
 namespace kvant {
 
 inline constexpr int kMaxRows = 4;
@@ -34,7 +39,7 @@ struct Segment {
   const PageLayout* layout = nullptr;
   BlockRef blocks[kSegmentBlocks];
   int num_blocks = 0;
-  const Segment* next = nullptr;  // what the thread reads after this one: its bytes are prefetched
+  const Segment* next = nullptr;  // what the thread reads after this one; asked for meanwhile
 };
 
 // Rows read the segment together: each byte is loaded once for all of them.
@@ -45,26 +50,25 @@ struct SegmentRows {
   PartialState out[kMaxRows];
 };
 
-// Groups along tokens that one segment can hold for each row.
-inline constexpr int kMaxSlots = kSegmentTokens / 16;
-inline constexpr int kMaxVectors = kMaxSlots * kMaxRows;
+// A slot is one rounded vector for every row: of one 64-token block, of one token group inside it,
+// or of one channel group.
+inline constexpr int kMaxTokenSlots = kSegmentTokens / 16;
+inline constexpr int kMaxChannelSlots = kMaxPaddedDim / 16;
+inline constexpr int kMaxFigures =
+    16 * (kMaxTokenSlots > kMaxChannelSlots ? kMaxTokenSlots : kMaxChannelSlots);
 
-// One thread's working memory, 64-byte aligned, zero before first use. A slot is one rounded vector
-// for every row: of one 64-token block, or of one token group inside it, or of one channel group.
-// Figures of a vector stand at index slot * rows + row.
+// One thread's working memory, 64-byte aligned, zero before first use. Figures of a row of a slot
+// stand at 16 * slot + 4 * row.
 struct alignas(64) SegmentScratch {
   float scores[kMaxRows][kSegmentTokens];  // scores, then probabilities
-  float step[kMaxVectors];                 // value of one unit of a rounded vector
-  float inverse[kMaxVectors];              // units per value
-  float constant[kMaxVectors];             // what the codes do not carry: offsets and the centre
-  float mass[kMaxVectors];                 // sum of the vector before rounding
-  float lane_max[kMaxVectors][16];         // per-lane partial results, reduced 16 vectors at a time
-  float lane_sum[kMaxVectors][16];
-  int32_t lane_units[kMaxVectors][16];
-  float sums[kMaxRows][kPageTokens];            // integer dots of one chunk of lanes
-  float centred[kMaxPaddedDim];                 // value of the middle code of each group
-  float scale[kMaxSlots * kMaxPaddedDim];       // [slot][length] as f32
-  int8_t rounded[kMaxVectors * kMaxPaddedDim];  // [slot][row][length]
+  float step[kMaxFigures];                 // value of one unit of a rounded vector
+  float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
+  float mass[kMaxFigures];                 // sum of the vector before rounding
+  float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in
+  float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
+  float centred[kMaxPaddedDim];            // value of the middle code of each group
+  float scale[kMaxPaddedDim];
+  int8_t rounded[kMaxTokenSlots * kMaxRows * kMaxPaddedDim];  // [slot][row][length], see PackQuads
 };
 
 struct AttentionKernels {
@@ -84,6 +88,8 @@ extern const AttentionKernels kAttentionScalar;
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvxVnni;
 extern const AttentionKernels kAttentionAvx512;
+#elif defined(__aarch64__) && !defined(KVANT_SCALAR_ONLY)
+extern const AttentionKernels kAttentionNeon;
 #endif
 
 }  // namespace kvant

@@ -8,7 +8,8 @@ inline int TokensOfGroup(const SideLayout& side) {
 // K per channel, first half: the scales are folded into the query, q'_c = q_c * s_c, once for every
 // row of groups. All slots of a segment come first: they are independent, and so are the dots that
 // follow; one after the other each would wait for its own chain of reductions.
-inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, SegmentScratch& s) {
+inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, Stream& stream,
+                               SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side), groups = kPageTokens / group;
   const int shift =
@@ -22,31 +23,35 @@ inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, 
   WithRows(rows.rows, [&](auto nr) {
     FoldSlots<decltype(nr)::value>(
         side, segment.num_blocks * groups, side.padded_dim, scales_of,
-        [&](int, int r) { return rows.q[r]; }, s);
+        [&](int, int r) { return rows.q[r]; },
+        stream.BurstLines(segment.num_blocks * groups, stream.all_lines() * 13 / 16), stream, s);
   });
 }
 
 template <int kLow, int kHigh, bool kTable>
 inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRows& rows,
-                                SegmentScratch& s) {
+                                Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side);
-  FoldChannelQueries(segment, rows, s);
-  int vector = 0;
+  const int steps = side.padded_dim / kStep, stride = RoundedBytes(side.padded_dim);
+  FoldChannelQueries(segment, rows, stream, s);
+  int slot = 0;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
-    PrefetchVMetadata(segment, i);
-    const ChunkPlanes planes =
-        PlanesOfChunk(side, ref.page, ref.block, 0, table, AfterK(segment, i));
+    const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, table);
     for (int token = 0; token < kPageTokens; token += group) {
-      DotPlanes<kLow, kHigh, kTable>(
-          planes, token / kLaneBlock, group / kLaneBlock, 0, side.padded_dim / kStep, rows.rows,
-          s.rounded + vector * side.padded_dim, side.padded_dim,
-          [&](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
-            Store(s.scores[r] + i * kPageTokens + token + lane,
-                  Fma(dot, Set(s.step[vector + r]), Set(s.constant[vector + r])));
-          });
-      vector += rows.rows;
+      // In locals: a store to the scores could alias what a reference leads to.
+      float* const scores = s.scores[0] + i * kPageTokens + token;
+      const float* const step = s.step + FigureOf(slot, 0);
+      const float* const constant = s.constant + FigureOf(slot, 0);
+      const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
+        Store(scores + r * kSegmentTokens + lane,
+              Fma(dot, Set(step[FigureOf(0, r)]), Set(constant[FigureOf(0, r)])));
+      };
+      DotPlanes<kLow, kHigh, kTable>(planes, token / kLaneBlock, group / kLaneBlock, 0, steps,
+                                     rows.rows, s.rounded + slot * rows.rows * stride, stride,
+                                     stream, finish);
+      ++slot;
     }
   }
 }
@@ -54,37 +59,29 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
 // K per token: one rounded query serves all pages, each score is multiplied by its token's scale.
 template <int kLow, int kHigh, bool kTable>
 inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
-                              SegmentScratch& s) {
+                              Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const MetadataReader reader(side);
-  const float centre = CentreOf(side.format);
+  const int stride = RoundedBytes(side.padded_dim);
+  for (int r = 0; r < rows.rows; ++r) {
+    RoundGroups(rows.q[r], side.padded_dim, side.group, CentreOf(side.format), r,
+                s.rounded + r * stride, s);
+  }
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group;
     const int end = g + 1 == side.channel_groups ? side.padded_dim : first + side.group;
-    for (int r = 0; r < rows.rows; ++r) {
-      F amax = Zero(), total = Zero();
-      for (int c = first; c < end; c += kLaneBlock) {
-        const F q = Load(rows.q[r] + c);
-        amax = Max(amax, Abs(q));
-        total = Add(total, q);
-      }
-      RoundVector(rows.q[r] + first, end - first, amax, centre, r,
-                  s.rounded + r * side.padded_dim + first, s);
-      s.mass[r] = ReduceAdd(total);
-    }
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
-      if (g == 0) PrefetchVMetadata(segment, i);
       reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                          static_cast<int64_t>(g) * kPageTokens * 2,
                      kPageTokens, s);
-      const ChunkPlanes planes =
-          PlanesOfChunk(side, ref.page, ref.block, 0, table, AfterK(segment, i));
+      const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, table);
       DotSums<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
-                                   side.padded_dim, s);
+                                   stride, stream, s);
       for (int r = 0; r < rows.rows; ++r) {
         float* scores = s.scores[r] + i * kPageTokens;
-        const F centre_units = Set(s.constant[r]), step = Set(s.step[r]), mass = Set(s.mass[r]);
+        const int v = FigureOf(g, r);
+        const F centre_units = Set(s.constant[v]), step = Set(s.step[v]), mass = Set(s.mass[v]);
         for (int t = 0; t < kPageTokens; t += kLaneBlock) {
           const F before = g == 0 ? Zero() : Load(scores + t);
           const F dot = Mul(Sub(Load(s.sums[r] + t), centre_units), step);
@@ -107,40 +104,41 @@ inline F LoadValue(const std::byte* base, int64_t at) {
   }
 }
 
-// Asks for the line of the 16 values at `at`; block b of a tile that starts on a line.
+// Lines that a step of a float tile asks for: as many as it reads.
 template <FloatType kType>
-KVANT_INLINE void PrefetchValue(const std::byte* base, int64_t at, int b) {
-  constexpr int kBytes = kType == FloatType::kF32 ? 4 : 2;
-  if (b * kLaneBlock * kBytes % 64 == 0) Prefetch(base + at * kBytes);
+constexpr int FloatLines(int blocks) {
+  const int bytes = blocks * kLaneBlock * (kType == FloatType::kF32 ? 4 : 2);
+  return bytes < Stream::kLineBytes ? 1 : bytes / Stream::kLineBytes;
 }
 
 // K in a float type: [head_dim][tokens], lanes are tokens, the query is broadcast.
 template <FloatType kType>
 inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int index,
-                            const std::byte* next, const SegmentRows& rows, SegmentScratch& s) {
+                            const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const std::byte* base = ref.page + static_cast<int64_t>(ref.block) * side.block_bytes;
   const int lane_blocks = (ref.end + kLaneBlock - 1) / kLaneBlock;
   ForTiles(lane_blocks, rows.rows, [&](auto nb, auto nr, int block, int row) {
-    F acc[nr()][nb()];
-    for (auto& line : acc) {
-      for (F& a : line) a = Zero();
-    }
+    constexpr int NB = nb(), NR = nr(), kLines = FloatLines<kType>(NB);
+    F acc[NR][NB];
+    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = Zero(); });
+    Stream::Lines lines = stream.Take(side.head_dim * kLines);
     for (int c = 0; c < side.head_dim; ++c) {
-      F keys[nb()];
-      for (int b = 0; b < nb(); ++b) {
-        const int64_t at = static_cast<int64_t>(c) * side.block_tokens + (block + b) * kLaneBlock;
-        keys[b] = LoadValue<kType>(base, at);
-        PrefetchValue<kType>(next, at, b);
-      }
-      for (int r = 0; r < nr(); ++r) {
-        const F q = Set(rows.q[row + r][c]);
-        for (int b = 0; b < nb(); ++b) acc[r][b] = Fma(keys[b], q, acc[r][b]);
-      }
+      lines.template Ask<kLines>();
+      F keys[NB];
+      Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
+        keys[b()] = LoadValue<kType>(
+            base, static_cast<int64_t>(c) * side.block_tokens + (block + b()) * kLaneBlock);
+      });
+      Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+        const F q = Set(rows.q[row + r()][c]);
+        Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
+          acc[r()][b()] = Fma(keys[b()], q, acc[r()][b()]);
+        });
+      });
     }
-    for (int r = 0; r < nr(); ++r) {
-      for (int b = 0; b < nb(); ++b) {
-        Store(s.scores[row + r] + index * kPageTokens + (block + b) * kLaneBlock, acc[r][b]);
-      }
-    }
+    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA {
+      Store(s.scores[row + i() / NB] + index * kPageTokens + (block + i() % NB) * kLaneBlock,
+            acc[i() / NB][i() % NB]);
+    });
   });
 }

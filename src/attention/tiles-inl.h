@@ -1,9 +1,15 @@
 // How accumulators are tiled. Included by kernel_body-inl.h inside an anonymous namespace.
 
-// Accumulators live in registers only if everything around them is inlined; g++ 12 gives up on the
-// larger tiles by itself (int3 ran at half speed).
-#define KVANT_INLINE inline __attribute__((always_inline))
-#define KVANT_INLINE_LAMBDA __attribute__((always_inline))
+// Calls fn(0), fn(1), ... fn(N - 1) with constants. A loop would do, but g++ 12 unrolls some loops
+// only after it has put the arrays that they index into memory: an f16 page then takes twice as long.
+template <int... kIndices, typename Fn>
+KVANT_INLINE void UnrollEach(std::integer_sequence<int, kIndices...>, const Fn& fn) {
+  (fn(std::integral_constant<int, kIndices>{}), ...);
+}
+template <int N, typename Fn>
+KVANT_INLINE void Unroll(const Fn& fn) {
+  UnrollEach(std::make_integer_sequence<int, N>{}, fn);
+}
 
 // Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
 template <typename Fn>

@@ -44,9 +44,10 @@ inline F Fma(F a, F b, F c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 inline F Max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
-inline F Abs(F a) {
+inline F MaxAbs(F top, F a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
-  return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+  return {_mm256_max_ps(_mm256_andnot_ps(sign, a.lo), top.lo),
+          _mm256_max_ps(_mm256_andnot_ps(sign, a.hi), top.hi)};
 }
 inline F KeepLanes(F a, int first, int end, F other) {
   const __m256i low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -76,43 +77,38 @@ inline F KeepAbove(F a, F x, F limit) {
   return {_mm256_and_ps(a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_GT_OQ)),
           _mm256_and_ps(a.hi, _mm256_cmp_ps(x.hi, limit.hi, _CMP_GT_OQ))};
 }
-// Eight rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in
-// the order that leaves lane i with row i.
+// Two rows: lanes 0 .. 3 of the result reduce the first, lanes 4 .. 7 the second.
 template <typename Op>
-inline __m256 Reduce8(const float* p, const Op& op) {
-  const auto fold16 = [&](int row) {
-    return op(_mm256_loadu_ps(p + 16 * row), _mm256_loadu_ps(p + 16 * row + 8));
-  };
-  const auto fold8 = [&](int row) {  // rows `row` and `row + 4`, 4 lanes each
-    const __m256 a = fold16(row), b = fold16(row + 4);
-    return op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-  };
-  const auto fold4 = [&](int row) {
-    const __m256 a = fold8(row), b = fold8(row + 1);
-    return op(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
-  };
-  const __m256 a = fold4(0), b = fold4(2);
-  return op(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+KVANT_INLINE __m256 Reduce2(F a, F b, const Op& op) {
+  const __m256 first = op(a.lo, a.hi), second = op(b.lo, b.hi);
+  __m256 four = op(_mm256_permute2f128_ps(first, second, 0x20),
+                   _mm256_permute2f128_ps(first, second, 0x31));
+  four = op(four, _mm256_permute_ps(four, 0x4e));
+  return op(four, _mm256_permute_ps(four, 0xb1));
 }
-inline F ReduceAdd16(const float* p) {
-  const auto add = [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); };
-  return {Reduce8(p, add), Reduce8(p + 128, add)};
+inline F ReduceAdd4(F a, F b, F c, F d) {
+  const auto add = [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); };
+  return {Reduce2(a, b, add), Reduce2(c, d, add)};
 }
-inline F ReduceMax16(const float* p) {
-  const auto max = [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); };
-  return {Reduce8(p, max), Reduce8(p + 128, max)};
+inline F ReduceMax4(F a, F b, F c, F d) {
+  const auto max = [](__m256 x, __m256 y) { return _mm256_max_ps(x, y); };
+  return {Reduce2(a, b, max), Reduce2(c, d, max)};
+}
+template <int kQuad>
+inline F LaneQuad(F a) {
+  const __m256 half = kQuad < 2 ? a.lo : a.hi;
+  const __m256 all = _mm256_permute2f128_ps(half, half, kQuad % 2 * 0x11);
+  return {all, all};
 }
 inline I ZeroI() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline I Round(F a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
-inline F PowerOfTwo(I n) {
-  const __m256i bias = _mm256_set1_epi32(127);
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.lo, bias), 23)),
-          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.hi, bias), 23))};
-}
-inline void StoreI(int32_t* p, I a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
+inline F AddToExponent(F a, F biased) {
+  const auto add = [](__m256 x, __m256 n) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+  };
+  return {add(a.lo, biased.lo), add(a.hi, biased.hi)};
 }
 inline I AddI(I a, I b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 inline int32_t ReduceAddI(I a) {
@@ -121,19 +117,13 @@ inline int32_t ReduceAddI(I a) {
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
-inline I ReduceAddI16(const int32_t* p) {
-  const auto add = [](__m256 a, __m256 b) {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+inline I ReduceAddI4(I a, I b, I c, I d) {
+  const auto add = [](__m256 x, __m256 y) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
   };
-  const float* bits = reinterpret_cast<const float*>(p);
-  return {_mm256_castps_si256(Reduce8(bits, add)), _mm256_castps_si256(Reduce8(bits + 128, add))};
-}
-inline void StoreI8(int8_t* p, I a) {
-  __m256i words = _mm256_packs_epi32(a.lo, a.hi);  // 0-3 8-11 | 4-7 12-15
-  words = _mm256_permute4x64_epi64(words, 0xd8);   // in order
-  const __m128i bytes =
-      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  const auto bits = [](I x) { return F{_mm256_castsi256_ps(x.lo), _mm256_castsi256_ps(x.hi)}; };
+  const F sums = {Reduce2(bits(a), bits(b), add), Reduce2(bits(c), bits(d), add)};
+  return {_mm256_castps_si256(sums.lo), _mm256_castps_si256(sums.hi)};
 }
 inline B LoadB(const uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
@@ -188,8 +178,30 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   const __m256i q = _mm256_set1_epi32(quad);
   return {DotHalf<kWide>(acc.lo, codes.lo, q), DotHalf<kWide>(acc.hi, codes.hi, q)};
 }
+// Packs work inside 128-bit halves; a permutation of dwords puts the bytes in order.
+constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
+inline B PackQuads(I a, I b, I c, I d) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const auto pack = [&](I x, I y) {  // lanes 0-3, 8-11 of x, of y | 4-7, 12-15 of x, of y
+    const __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(x.lo, x.hi), _mm256_packs_epi32(y.lo, y.hi));
+    return _mm256_permutevar8x32_epi32(bytes, order);
+  };
+  return {pack(a, b), pack(c, d)};
+}
+inline void StoreB(int8_t* p, B a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), a.hi);
+}
+inline I SumBytes(I acc, B x) {
+  const auto add = [](__m256i sum, __m256i bytes) {
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  };
+  return {add(acc.lo, x.lo), add(acc.hi, x.hi)};
+}
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }

@@ -27,7 +27,7 @@ inline F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline F Max(F a, F b) { return _mm512_max_ps(a, b); }
-inline F Abs(F a) { return _mm512_abs_ps(a); }
+inline F MaxAbs(F top, F a) { return _mm512_range_ps(top, a, 0x0b); }
 inline F KeepLanes(F a, int first, int end, F other) {
   const unsigned below_end = end <= 0 ? 0u : end >= 16 ? 0xffffu : (1u << end) - 1;
   const unsigned below_first = first <= 0 ? 0u : first >= 16 ? 0xffffu : (1u << first) - 1;
@@ -49,38 +49,33 @@ inline F Div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F KeepAbove(F a, F x, F limit) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ), a);
 }
-// Sixteen rows of p at once: halves (i, i+8), then (i, i+4), (i, i+2), (i, i+1). The rows enter in
-// the order that leaves lane i with row i.
 template <typename Op>
-inline __m512 Reduce16(const float* p, const Op& op) {
-  const auto fold16 = [&](int row) {  // rows `row` and `row + 4`, 8 lanes each
-    const __m512 a = _mm512_loadu_ps(p + 16 * row), b = _mm512_loadu_ps(p + 16 * (row + 4));
-    return op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+KVANT_INLINE __m512 Reduce4(__m512 a, __m512 b, __m512 c, __m512 d, const Op& op) {
+  const auto halves = [&](__m512 x, __m512 y) KVANT_INLINE_LAMBDA {
+    return op(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
   };
-  const auto fold8 = [&](int row) {  // and rows + 8, + 12
-    const __m512 a = fold16(row), b = fold16(row + 8);
-    return op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-  };
-  const auto fold4 = [&](int row) {
-    const __m512 a = fold8(row), b = fold8(row + 1);
-    return op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-  };
-  const __m512 a = fold4(0), b = fold4(2);
-  return op(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  const __m512 ab = halves(a, b), cd = halves(c, d);
+  __m512 four = op(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  four = op(four, _mm512_permute_ps(four, 0x4e));
+  return op(four, _mm512_permute_ps(four, 0xb1));
 }
-inline F ReduceAdd16(const float* p) {
-  return Reduce16(p, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+inline F ReduceAdd4(F a, F b, F c, F d) {
+  return Reduce4(a, b, c, d, [](__m512 x, __m512 y) { return _mm512_add_ps(x, y); });
 }
-inline F ReduceMax16(const float* p) {
-  return Reduce16(p, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
+inline F ReduceMax4(F a, F b, F c, F d) {
+  return Reduce4(a, b, c, d, [](__m512 x, __m512 y) { return _mm512_max_ps(x, y); });
+}
+template <int kQuad>
+inline F LaneQuad(F a) {
+  return _mm512_shuffle_f32x4(a, a, kQuad * 0x55);
 }
 inline I ZeroI() { return _mm512_setzero_si512(); }
 inline F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
 inline I Round(F a) { return _mm512_cvtps_epi32(a); }
-inline F PowerOfTwo(I n) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+inline F AddToExponent(F a, F biased) {
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(biased), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), exponent));
 }
-inline void StoreI(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
 inline I AddI(I a, I b) { return _mm512_add_epi32(a, b); }
 inline int32_t ReduceAddI(I a) {
   const __m256i eight =
@@ -89,14 +84,12 @@ inline int32_t ReduceAddI(I a) {
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
-inline I ReduceAddI16(const int32_t* p) {
-  const auto add = [](__m512 a, __m512 b) {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+inline I ReduceAddI4(I a, I b, I c, I d) {
+  const auto add = [](__m512 x, __m512 y) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y)));
   };
-  return _mm512_castps_si512(Reduce16(reinterpret_cast<const float*>(p), add));
-}
-inline void StoreI8(int8_t* p, I a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a));
+  return _mm512_castps_si512(Reduce4(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b),
+                                     _mm512_castsi512_ps(c), _mm512_castsi512_ps(d), add));
 }
 inline B LoadB(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 inline B SetB(uint8_t x) { return {_mm512_set1_epi8(static_cast<char>(x))}; }
@@ -114,6 +107,13 @@ inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 inline B Lookup(B table, B index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }
+// Both packs work inside 128-bit lanes: dword 4b + j holds lanes 4b .. 4b + 3 of vector j.
+constexpr int kQuadStepBytes = 4, kQuadBytes = 16;
+inline B PackQuads(I a, I b, I c, I d) {
+  return {_mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d))};
+}
+inline void StoreB(int8_t* p, B a) { _mm512_storeu_si512(p, a.v); }
+inline I SumBytes(I acc, B x) { return _mm512_dpbusd_epi32(acc, _mm512_set1_epi8(1), x.v); }
 template <bool kWide>
 inline I Dot(I acc, B codes, const int8_t* x) {
   int32_t quad;
@@ -123,5 +123,5 @@ inline I Dot(I acc, B codes, const int8_t* x) {
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }

@@ -82,8 +82,9 @@ inline F Fma(F a, F b, F c) {
 inline F Max(F a, F b) {
   return MapF([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
 }
-inline F Abs(F a) {
-  return MapF([&](int i) { return std::fabs(a.v[i]); });
+// The larger of top and |a|; top is not negative.
+inline F MaxAbs(F top, F a) {
+  return MapF([&](int i) { return std::fabs(a.v[i]) > top.v[i] ? std::fabs(a.v[i]) : top.v[i]; });
 }
 // Lanes first..end-1 of a, `other` elsewhere.
 inline F KeepLanes(F a, int first, int end, F other) {
@@ -109,12 +110,20 @@ inline F Div(F a, F b) {
 inline F KeepAbove(F a, F x, F limit) {
   return MapF([&](int i) { return x.v[i] > limit.v[i] ? a.v[i] : 0.0f; });
 }
-// Lane i of the result reduces row i of p: [16][16], in the order of ReduceAdd and ReduceMax.
-inline F ReduceAdd16(const float* p) {
-  return MapF([=](int i) { return ReduceAdd(Load(p + 16 * i)); });
+// Lanes 4r .. 4r + 3 of the result hold what row r of a, b, c, d reduces to, in the order of
+// ReduceAdd and ReduceMax.
+inline F ReduceAdd4(F a, F b, F c, F d) {
+  const float rows[4] = {ReduceAdd(a), ReduceAdd(b), ReduceAdd(c), ReduceAdd(d)};
+  return MapF([&](int i) { return rows[i / 4]; });
 }
-inline F ReduceMax16(const float* p) {
-  return MapF([=](int i) { return ReduceMax(Load(p + 16 * i)); });
+inline F ReduceMax4(F a, F b, F c, F d) {
+  const float rows[4] = {ReduceMax(a), ReduceMax(b), ReduceMax(c), ReduceMax(d)};
+  return MapF([&](int i) { return rows[i / 4]; });
+}
+// Row kQuad of such a result in all lanes.
+template <int kQuad>
+inline F LaneQuad(F a) {
+  return Set(a.v[4 * kQuad]);
 }
 inline I ZeroI() { return I{}; }
 inline F ToFloat(I a) {
@@ -126,20 +135,17 @@ inline I Round(F a) {
   for (int i = 0; i < 16; ++i) r.v[i] = static_cast<int32_t>(std::rint(a.v[i]));
   return r;
 }
-// 2^n for n in -126..127.
-inline F PowerOfTwo(I n) {
+// a * 2^n, where biased = 1.5 * 2^23 + n; both a and the product are normal.
+inline F AddToExponent(F a, F biased) {
   return MapF([&](int i) {
-    const uint32_t bits = static_cast<uint32_t>(n.v[i] + 127) << 23;
+    uint32_t bits, n;
+    std::memcpy(&bits, &a.v[i], 4);
+    std::memcpy(&n, &biased.v[i], 4);
+    bits += n << 23;
     float f;
     std::memcpy(&f, &bits, 4);
     return f;
   });
-}
-inline void StoreI(int32_t* p, I a) { std::memcpy(p, a.v, sizeof a.v); }
-inline I LoadI(const int32_t* p) {
-  I r;
-  std::memcpy(r.v, p, sizeof r.v);
-  return r;
 }
 inline I AddI(I a, I b) {
   for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
@@ -150,14 +156,11 @@ inline int32_t ReduceAddI(I a) {
   for (int32_t x : a.v) sum += x;
   return sum;
 }
-inline I ReduceAddI16(const int32_t* p) {
+inline I ReduceAddI4(I a, I b, I c, I d) {
+  const int32_t rows[4] = {ReduceAddI(a), ReduceAddI(b), ReduceAddI(c), ReduceAddI(d)};
   I r;
-  for (int i = 0; i < 16; ++i) r.v[i] = ReduceAddI(LoadI(p + 16 * i));
+  for (int i = 0; i < 16; ++i) r.v[i] = rows[i / 4];
   return r;
-}
-// The low byte of each lane; lanes hold -127..127.
-inline void StoreI8(int8_t* p, I a) {
-  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
 inline B LoadB(const uint8_t* p) {
   B r;
@@ -206,4 +209,25 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   }
   return acc;
 }
+// 64 rounded values, -127..127 each, as bytes. They are read quad by quad (4 consecutive values): a
+// level may order the quads as its packs leave them. Quad q of vector v stands at byte
+// v * kQuadStepBytes + q * kQuadBytes.
+constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
+inline B PackQuads(I a, I b, I c, I d) {
+  B r;
+  for (int i = 0; i < 16; ++i) {
+    r.v[i] = static_cast<uint8_t>(a.v[i]);
+    r.v[16 + i] = static_cast<uint8_t>(b.v[i]);
+    r.v[32 + i] = static_cast<uint8_t>(c.v[i]);
+    r.v[48 + i] = static_cast<uint8_t>(d.v[i]);
+  }
+  return r;
+}
+inline void StoreB(int8_t* p, B a) { std::memcpy(p, a.v, sizeof a.v); }
+// acc + the sum of all signed bytes, spread over lanes in any way.
+inline I SumBytes(I acc, B x) {
+  for (int i = 0; i < 64; ++i) acc.v[i / 4] += static_cast<int8_t>(x.v[i]);
+  return acc;
+}
+// Asks for a line, into L2.
 inline void Prefetch(const void*) {}

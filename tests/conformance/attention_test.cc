@@ -44,8 +44,8 @@ constexpr Pair kPairs[] = {
 };
 
 // Sanitized builds are fifty times slower: they look for reads out of bounds, on the vector levels
-// and a few shapes; the release build tests everything.
-#ifdef KVANT_SMALL_TILES
+// and a few shapes; so is an emulated CPU. The release build tests everything.
+#if defined(KVANT_SMALL_TILES) || defined(KVANT_EMULATED)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

@@ -1,0 +1,24 @@
+// AttentionTask: one KV head and the queries that read it, as Attend takes them.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/view.h"
+
+namespace kvant {
+
+// The queries of one page; what they read is in `view`.
+struct AttentionTask {
+  HeadView view;               // of the queries' page
+  int64_t first_position = 0;  // absolute position of the first query; all lie in one page
+  int queries = 0;
+  int group_ratio = 1;         // query heads that share this KV head
+  const float* q = nullptr;    // [queries][group_ratio][head_dim]
+  int64_t q_query_stride = 0;  // values from one query to the next
+  float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
+  int64_t out_query_stride = 0;
+
+  int rows() const { return queries * group_ratio; }
+};
+
+}  // namespace kvant
