@@ -76,6 +76,16 @@ void Bind(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int i
   }
 }
 
+// Asks for the page addresses that Bind will read: in a large batch they come from far away.
+void PrefetchAddresses(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int index) {
+  const AttentionPlan::PlannedSegment& planned = plan.segments()[static_cast<size_t>(index)];
+  const Run& run =
+      tasks[static_cast<size_t>(planned.task)].view.runs[static_cast<size_t>(planned.run)];
+  const int page_tokens = run.layout->tokens;
+  __builtin_prefetch(run.pages + (planned.begin - run.first_position) / page_tokens);
+  __builtin_prefetch(run.pages + (planned.end - 1 - run.first_position) / page_tokens);
+}
+
 // The segment that a thread reads and the one that it will read next, whose first bytes the kernels
 // ask for ahead.
 class SegmentWindow {
@@ -127,7 +137,10 @@ class Step {
     SegmentWindow window(plan_, tasks_);
     for (int i; (i = plan_.shares().Take(thread)) >= 0;) {
       const AttentionPlan::Item& item = plan_.items()[static_cast<size_t>(i)];
-      const int next = FirstSegment(plan_.shares().Peek(thread));
+      const int peek = plan_.shares().Peek(thread), next = FirstSegment(peek);
+      if (peek >= 0 && peek + 1 < static_cast<int>(plan_.items().size())) {
+        PrefetchAddresses(plan_, tasks_, FirstSegment(peek + 1));
+      }
       item.segment >= 0 ? RunSplit(item, next, window, memory)
                         : RunWhole(item, next, window, memory);
     }

@@ -51,7 +51,7 @@ struct DotTile {
   // Of the lines that a step reads; the rest is asked for where scales are folded.
   static constexpr int kLinesPerStep = DotLines(kLow + kHigh, NB);
 
-  const uint8_t* low;   // the planes at the running step and the tile's first lane block
+  const uint8_t* low;  // the planes at the running step and the tile's first lane block
   const uint8_t* high;
   std::ptrdiff_t unit_bytes;  // from one unit of a lane block to its next
   const int8_t* x;            // [NR] rows, `x_stride` apart
@@ -79,8 +79,8 @@ struct DotTile {
     B codes[NB];
     Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
       constexpr int kAt = b() * kPlaneUnitBytes;
-      codes[b()] = QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low + kAt, high + kAt, stride(),
-                                                                 table);
+      codes[b()] =
+          QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low + kAt, high + kAt, stride(), table);
     });
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const int8_t* quad = step_x + r() * x_stride + kQuad * kQuadBytes;

@@ -1,4 +1,5 @@
-// Metadata, and the vectors that carry it: scales folded in, rounded to 8 bits. Included by kernel_body-inl.h inside an anonymous namespace.
+// Metadata, and the vectors that carry it: scales folded in, rounded to 8 bits. Included by
+// kernel_body-inl.h inside an anonymous namespace.
 
 // The middle of the code range: codes are centred on it, so that rounding errors of the query or
 // the probability multiply values of either sign.
@@ -140,9 +141,8 @@ KVANT_INLINE void FoldSlot(const MetadataReader& reader, F centre, const std::by
   };
   if constexpr (kIn64) {
     Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
-      fold16(v() * kLaneBlock, [&](auto r, F folded) KVANT_INLINE_LAMBDA {
-        kept[r()][v()] = folded;
-      });
+      fold16(v() * kLaneBlock,
+             [&](auto r, F folded) KVANT_INLINE_LAMBDA { kept[r()][v()] = folded; });
     });
   } else {
     for (int i = 0; i < count; i += kLaneBlock) {
@@ -158,7 +158,8 @@ KVANT_INLINE void FoldSlot(const MetadataReader& reader, F centre, const std::by
     } else {
       const F factor = LaneQuad<r()>(inverse);
       if constexpr (kIn64) {
-        const auto round = [&](int v) KVANT_INLINE_LAMBDA { return Round(Mul(kept[r()][v], factor)); };
+        const auto round = [&](int v)
+                               KVANT_INLINE_LAMBDA { return Round(Mul(kept[r()][v], factor)); };
         const B packed = PackQuads(round(0), round(1), round(2), round(3));
         StoreB(to + r() * 64, packed);
         units[r()] = SumBytes(ZeroI(), packed);

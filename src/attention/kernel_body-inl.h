@@ -10,6 +10,7 @@
 #include "attention/fold-inl.h"
 #include "attention/scores-inl.h"
 #include "attention/softmax-inl.h"
+#include "attention/softmax_fold-inl.h"
 #include "attention/values-inl.h"
 // clang-format on
 
@@ -111,11 +112,27 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
   });
 }
 
+inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  const SideLayout& side = segment.layout->v;
+  if (side.format.is_float() || side.format.axis == Axis::kChannel) {
+    for (int r = 0; r < rows.rows; ++r) {
+      SoftmaxRow(segment, rows.end[r], s.scores[r], rows.out[r]);
+    }
+    return;
+  }
+  const int dot_lines = segment.num_blocks *
+                        DotLines(side.format.bits, side.padded_dim / kLaneBlock) *
+                        (kPageTokens / kStep);
+  const int lines = stream.BurstLines(segment.num_blocks, dot_lines);
+  WithRows(rows.rows,
+           [&](auto nr) { SoftmaxFold<decltype(nr)::value>(segment, rows, lines, stream, s); });
+}
+
 void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {
   Stream stream(segment);
   ScoreSegment(segment, rows, stream, s);
+  Softmax(segment, rows, stream, s);
   for (int r = 0; r < rows.rows; ++r) {
-    SoftmaxRow(segment, rows.end[r], s.scores[r], rows.out[r]);
     for (int c = 0; c < segment.layout->v.padded_dim; c += kLaneBlock) {
       Store(rows.out[r].weighted + c, Zero());
     }

@@ -50,12 +50,16 @@ struct SegmentRows {
   PartialState out[kMaxRows];
 };
 
-// A slot is one rounded vector for every row: of one 64-token block, of one token group inside it,
-// or of one channel group.
-inline constexpr int kMaxTokenSlots = kSegmentTokens / 16;
-inline constexpr int kMaxChannelSlots = kMaxPaddedDim / 16;
-inline constexpr int kMaxFigures =
-    16 * (kMaxTokenSlots > kMaxChannelSlots ? kMaxTokenSlots : kMaxChannelSlots);
+// A slot is one rounded vector for every row: K per channel has one for every token group of a
+// block, K per token one for every channel group, V per token one for every channel group and
+// block.
+inline constexpr int kMaxChannelGroups = kMaxPaddedDim / 16;
+inline constexpr int kMaxTokenGroups = kSegmentTokens / 16;
+inline constexpr int kMaxSlots = kSegmentBlocks * kMaxChannelGroups;
+inline constexpr int kMaxFigures = 16 * kMaxSlots;
+inline constexpr int kMaxRoundedBytes = kMaxSlots * kMaxRows * kPageTokens;
+static_assert(kMaxSlots >= kMaxTokenGroups);
+static_assert(kMaxRoundedBytes >= kMaxTokenGroups * kMaxRows * kMaxPaddedDim);
 
 // One thread's working memory, 64-byte aligned, zero before first use. Figures of a row of a slot
 // stand at 16 * slot + 4 * row.
@@ -64,11 +68,12 @@ struct alignas(64) SegmentScratch {
   float step[kMaxFigures];                 // value of one unit of a rounded vector
   float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
   float mass[kMaxFigures];                 // sum of the vector before rounding
+  float block_max[16 * kSegmentBlocks];    // largest visible score of a block
   float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in
   float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
   float centred[kMaxPaddedDim];            // value of the middle code of each group
   float scale[kMaxPaddedDim];
-  int8_t rounded[kMaxTokenSlots * kMaxRows * kMaxPaddedDim];  // [slot][row][length], see PackQuads
+  int8_t rounded[kMaxRoundedBytes];  // [slot][row][length], see PackQuads
 };
 
 struct AttentionKernels {

@@ -15,8 +15,8 @@ namespace kvant {
 namespace {
 
 // clang-format off: the vectors come before what is built on them
-#include "attention/vec_avx512-inl.h"
 #include "attention/kernel_body-inl.h"
+#include "attention/vec_avx512-inl.h"
 // clang-format on
 
 }  // namespace

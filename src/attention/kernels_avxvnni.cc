@@ -16,8 +16,8 @@ namespace {
 
 // clang-format off: the vectors come before what is built on them
 #define KVANT_DPBUSD 1
-#include "attention/vec_avx2-inl.h"
 #include "attention/kernel_body-inl.h"
+#include "attention/vec_avx2-inl.h"
 // clang-format on
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace kvant {
 namespace {
 
 // clang-format off: the vectors come before what is built on them
-#include "attention/vec_scalar-inl.h"
 #include "attention/kernel_body-inl.h"
+#include "attention/vec_scalar-inl.h"
 // clang-format on
 
 }  // namespace

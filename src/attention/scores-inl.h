@@ -1,4 +1,5 @@
-// Phase one: scores of a segment, K in any format. Included by kernel_body-inl.h inside an anonymous namespace.
+// Phase one: scores of a segment, K in any format. Included by kernel_body-inl.h inside an
+// anonymous namespace.
 
 // Groups along tokens inside one 64-token block.
 inline int TokensOfGroup(const SideLayout& side) {
@@ -131,9 +132,8 @@ inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int ind
       });
       Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
         const F q = Set(rows.q[row + r()][c]);
-        Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
-          acc[r()][b()] = Fma(keys[b()], q, acc[r()][b()]);
-        });
+        Unroll<NB>([&](auto b)
+                       KVANT_INLINE_LAMBDA { acc[r()][b()] = Fma(keys[b()], q, acc[r()][b()]); });
       });
     }
     Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA {

@@ -1,7 +1,8 @@
 // How accumulators are tiled. Included by kernel_body-inl.h inside an anonymous namespace.
 
 // Calls fn(0), fn(1), ... fn(N - 1) with constants. A loop would do, but g++ 12 unrolls some loops
-// only after it has put the arrays that they index into memory: an f16 page then takes twice as long.
+// only after it has put the arrays that they index into memory: an f16 page then takes twice as
+// long.
 template <int... kIndices, typename Fn>
 KVANT_INLINE void UnrollEach(std::integer_sequence<int, kIndices...>, const Fn& fn) {
   (fn(std::integral_constant<int, kIndices>{}), ...);
@@ -10,6 +11,9 @@ template <int N, typename Fn>
 KVANT_INLINE void Unroll(const Fn& fn) {
   UnrollEach(std::make_integer_sequence<int, N>{}, fn);
 }
+
+template <int kValue>
+inline constexpr std::integral_constant<int, kValue> kIndex{};
 
 // Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
 template <typename Fn>

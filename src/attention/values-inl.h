@@ -1,4 +1,5 @@
-// Phase two: the sum of V weighted by the probabilities, V in any format. Included by kernel_body-inl.h inside an anonymous namespace.
+// Phase two: the sum of V weighted by the probabilities, V in any format. Included by
+// kernel_body-inl.h inside an anonymous namespace.
 
 // Calls fn(chunk, first block inside the chunk, number of blocks) over lane blocks [first, end).
 template <typename Fn>
@@ -12,56 +13,38 @@ inline void ForChunks(int first, int end, const Fn& fn) {
   }
 }
 
-// V per token, first half: the scales of channel group g are folded into the probabilities,
-// w_t = p_t * s_t, for all blocks of the segment.
-inline void FoldTokenProbabilities(const Segment& segment, int g, const SegmentRows& rows,
-                                   int lines, Stream& stream, SegmentScratch& s) {
-  const SideLayout& side = segment.layout->v;
-  const auto scales_of = [&](int i) {
-    const BlockRef& ref = segment.blocks[i];
-    return ref.page + segment.layout->v_offset_bytes +
-           static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
-           static_cast<int64_t>(g) * kPageTokens * 2;
-  };
-  WithRows(rows.rows, [&](auto nr) {
-    FoldSlots<decltype(nr)::value>(
-        side, segment.num_blocks, kPageTokens, scales_of,
-        [&](int i, int r) { return s.scores[r] + i * kPageTokens; }, lines, stream, s);
-  });
-}
-
+// V per token: SoftmaxFold left a rounded vector for every channel group of every block.
 template <int kLow, int kHigh, bool kTable>
 inline void AccumulateTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
                                    Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
-  const int lines = stream.BurstLines(
-      segment.num_blocks * side.channel_groups,
-      segment.num_blocks * DotLines(kLow + kHigh, side.padded_dim / kLaneBlock) * kPageTokens / kStep);
   for (int g = 0; g < side.channel_groups; ++g) {
-    FoldTokenProbabilities(segment, g, rows, lines, stream, s);
     const int first = g * side.group / kLaneBlock;
     const int end = g + 1 == side.channel_groups ? side.padded_dim / kLaneBlock
                                                  : first + side.group / kLaneBlock;
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
+      const int slot = g * segment.num_blocks + i;
       ForChunks(first, end, [&](int chunk, int inside, int count) {
-        const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page + segment.layout->v_offset_bytes,
-                                                 ref.block, chunk, table);
+        const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(
+            side, ref.page + segment.layout->v_offset_bytes, ref.block, chunk, table);
         const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
         float* weighted[kMaxRows] = {};
         for (int r = 0; r < rows.rows; ++r) weighted[r] = rows.out[r].weighted + first_lane;
-        const float* const step = s.step + FigureOf(i, 0);
+        const float* const step = s.step + FigureOf(slot, 0);
         const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
           Store(weighted[r] + lane, Fma(dot, Set(step[FigureOf(0, r)]), Load(weighted[r] + lane)));
         };
         DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
-                                       s.rounded + i * rows.rows * kPageTokens, kPageTokens, stream,
-                                       finish);
+                                       s.rounded + slot * rows.rows * kPageTokens, kPageTokens,
+                                       stream, finish);
       });
     }
     for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
       float constant = 0.0f;
-      for (int i = 0; i < segment.num_blocks; ++i) constant += s.constant[FigureOf(i, r)];
+      for (int i = 0; i < segment.num_blocks; ++i) {
+        constant += s.constant[FigureOf(g * segment.num_blocks + i, r)];
+      }
       for (int c = first * kLaneBlock; c < end * kLaneBlock; c += kLaneBlock) {
         float* weighted = rows.out[r].weighted + c;
         Store(weighted, Add(Load(weighted), Set(constant)));
@@ -116,8 +99,8 @@ inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, 
       return rows.out[row + i() / NB].weighted + (block + i() % NB) * kLaneBlock;
     };
     F acc[NR][NB];
-    Unroll<NR * NB>(
-        [&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = Load(weighted(i)); });
+    Unroll<NR * NB>([&](auto i)
+                        KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = Load(weighted(i)); });
     Stream::Lines lines = stream.Take((ref.end - ref.begin) * kLines);
     for (int t = ref.begin; t < ref.end; ++t) {
       lines.template Ask<kLines>();
@@ -128,12 +111,11 @@ inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, 
       });
       Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
         const F p = Set(s.scores[row + r()][index * kPageTokens + t]);
-        Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
-          acc[r()][b()] = Fma(v[b()], p, acc[r()][b()]);
-        });
+        Unroll<NB>([&](auto b)
+                       KVANT_INLINE_LAMBDA { acc[r()][b()] = Fma(v[b()], p, acc[r()][b()]); });
       });
     }
-    Unroll<NR * NB>(
-        [&](auto i) KVANT_INLINE_LAMBDA { Store(weighted(i), acc[i() / NB][i() % NB]); });
+    Unroll<NR * NB>([&](auto i)
+                        KVANT_INLINE_LAMBDA { Store(weighted(i), acc[i() / NB][i() % NB]); });
   });
 }

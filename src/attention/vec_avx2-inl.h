@@ -81,8 +81,8 @@ inline F KeepAbove(F a, F x, F limit) {
 template <typename Op>
 KVANT_INLINE __m256 Reduce2(F a, F b, const Op& op) {
   const __m256 first = op(a.lo, a.hi), second = op(b.lo, b.hi);
-  __m256 four = op(_mm256_permute2f128_ps(first, second, 0x20),
-                   _mm256_permute2f128_ps(first, second, 0x31));
+  __m256 four =
+      op(_mm256_permute2f128_ps(first, second, 0x20), _mm256_permute2f128_ps(first, second, 0x31));
   four = op(four, _mm256_permute_ps(four, 0x4e));
   return op(four, _mm256_permute_ps(four, 0xb1));
 }
