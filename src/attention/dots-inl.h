@@ -11,13 +11,9 @@ KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t
   if constexpr (kLow == 8) {
     codes = LoadB(low + kQuad * stride);
   } else if constexpr (kLow == 4) {
-    codes = LoadB(low + kQuad / 2 * stride);
-    if constexpr (kQuad % 2 == 1) codes = ShiftRight<4>(codes);
-    codes = AndB(codes, SetB(0x0f));
+    codes = Bits<kQuad % 2 * 4, 4>(LoadB(low + kQuad / 2 * stride));
   } else {
-    codes = LoadB(low);
-    if constexpr (kQuad != 0) codes = ShiftRight<2 * kQuad>(codes);
-    codes = AndB(codes, SetB(0x03));
+    codes = Bits<2 * kQuad, 2>(LoadB(low));
   }
   if constexpr (kHigh != 0) {
     constexpr int kFrom = kHigh == 2 ? 2 * kQuad : 4 * kParity + kQuad;
@@ -83,14 +79,14 @@ struct DotTile {
           QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low + kAt, high + kAt, stride(), table);
     });
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
-      const int8_t* quad = step_x + r() * x_stride + kQuad * kQuadBytes;
+      const int8_t* quads = step_x + r() * x_stride;
       Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
-        acc[r()][b()] = Dot<kWide>(acc[r()][b()], codes[b()], quad);
+        acc[r()][b()] = Dot<kWide, kQuad>(acc[r()][b()], codes[b()], quads);
       });
     });
   }
   template <int kParity>
-  KVANT_INLINE void Step(std::ptrdiff_t step) {
+  KVANT_INLINE void Step(size_t step) {
     const int8_t* step_x = x + step / 4 * 64 + step % 4 * kQuadStepBytes;
     lines.template Ask<kLinesPerStep>();
     Quad<kParity, 0>(step_x);
@@ -105,8 +101,8 @@ struct DotTile {
     Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = ZeroI(); });
     low += first_step * kUnits * stride();
     if constexpr (kHigh != 0) high += (kHigh == 1 ? first_step / 2 : first_step) * stride();
-    const std::ptrdiff_t end = end_step;
-    std::ptrdiff_t step = first_step;
+    const auto end = static_cast<size_t>(end_step);
+    auto step = static_cast<size_t>(first_step);
     if constexpr (kHigh == 1) {
       if (step < end && step % 2 == 1) Step<1>(step++);
       for (; step + 2 <= end; step += 2) {

@@ -14,9 +14,10 @@
 namespace kvant {
 namespace {
 
-// clang-format off: the vectors come before what is built on them
-#include "attention/kernel_body-inl.h"
+// The vectors come before what is built on them.
+// clang-format off
 #include "attention/vec_avx512-inl.h"
+#include "attention/kernel_body-inl.h"
 // clang-format on
 
 }  // namespace

@@ -14,10 +14,11 @@
 namespace kvant {
 namespace {
 
-// clang-format off: the vectors come before what is built on them
+// The vectors come before what is built on them.
+// clang-format off
 #define KVANT_DPBUSD 1
-#include "attention/kernel_body-inl.h"
 #include "attention/vec_avx2-inl.h"
+#include "attention/kernel_body-inl.h"
 // clang-format on
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "attention/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 
 #include "attention/kernels.h"

@@ -15,7 +15,6 @@
 // allocate.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -143,6 +143,11 @@ template <int kBits>
 inline B ShiftLeft(B a) {
   return {_mm256_slli_epi16(a.lo, kBits), _mm256_slli_epi16(a.hi, kBits)};
 }
+template <int kFrom, int kCount>
+inline B Bits(B a) {
+  if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
+  return AndB(a, SetB((1 << kCount) - 1));
+}
 inline B LoadTable(const uint8_t* p) {
   const __m256i t =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -171,13 +176,6 @@ inline __m256i DotHalf(__m256i acc, __m256i codes, __m256i x) {
   }
 #endif
 }
-template <bool kWide>
-inline I Dot(I acc, B codes, const int8_t* x) {
-  int32_t quad;
-  std::memcpy(&quad, x, sizeof quad);
-  const __m256i q = _mm256_set1_epi32(quad);
-  return {DotHalf<kWide>(acc.lo, codes.lo, q), DotHalf<kWide>(acc.hi, codes.hi, q)};
-}
 // Packs work inside 128-bit halves; a permutation of dwords puts the bytes in order.
 constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
 inline B PackQuads(I a, I b, I c, I d) {
@@ -199,6 +197,13 @@ inline I SumBytes(I acc, B x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   };
   return {add(acc.lo, x.lo), add(acc.hi, x.hi)};
+}
+template <bool kWide, int kQuad>
+inline I Dot(I acc, B codes, const int8_t* x) {
+  int32_t quad;
+  std::memcpy(&quad, x + kQuad * kQuadBytes, sizeof quad);
+  const __m256i q = _mm256_set1_epi32(quad);
+  return {DotHalf<kWide>(acc.lo, codes.lo, q), DotHalf<kWide>(acc.hi, codes.hi, q)};
 }
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.

@@ -103,6 +103,11 @@ template <int kBits>
 inline B ShiftLeft(B a) {
   return {_mm512_slli_epi16(a.v, kBits)};
 }
+template <int kFrom, int kCount>
+inline B Bits(B a) {
+  if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
+  return AndB(a, SetB((1 << kCount) - 1));
+}
 inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
@@ -114,10 +119,10 @@ inline B PackQuads(I a, I b, I c, I d) {
 }
 inline void StoreB(int8_t* p, B a) { _mm512_storeu_si512(p, a.v); }
 inline I SumBytes(I acc, B x) { return _mm512_dpbusd_epi32(acc, _mm512_set1_epi8(1), x.v); }
-template <bool kWide>
+template <bool kWide, int kQuad>
 inline I Dot(I acc, B codes, const int8_t* x) {
   int32_t quad;
-  std::memcpy(&quad, x, sizeof quad);
+  std::memcpy(&quad, x + kQuad * kQuadBytes, sizeof quad);
   return _mm512_dpbusd_epi32(acc, codes.v, _mm512_set1_epi32(quad));
 }
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its

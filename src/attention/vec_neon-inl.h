@@ -157,29 +157,17 @@ template <int kBits>
 inline B ShiftLeft(B a) {
   return MapQuarters<B>([&](int i) { return vshlq_n_u8(a.v[i], kBits); });
 }
+template <int kFrom, int kCount>
+inline B Bits(B a) {
+  if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
+  if constexpr (kFrom + kCount != 8) a = AndB(a, SetB((1 << kCount) - 1));
+  return a;
+}
 inline B LoadTable(const uint8_t* p) {
   return MapQuarters<B>([=](int) { return vld1q_u8(p); });
 }
 inline B Lookup(B table, B index) {
   return MapQuarters<B>([&](int i) { return vqtbl1q_u8(table.v[i], index.v[i]); });
-}
-// The dot product takes signed bytes on both sides. Codes above 127 are moved down by 128, and
-// 128 * sum(x), the same in every lane, is given back.
-template <bool kWide>
-inline I Dot(I acc, B codes, const int8_t* x) {
-  int32_t quad;
-  std::memcpy(&quad, x, sizeof quad);
-  const int8x16_t q = vreinterpretq_s8_s32(vdupq_n_s32(quad));
-  if constexpr (!kWide) {
-    return MapQuarters<I>(
-        [&](int i) { return vdotq_s32(acc.v[i], vreinterpretq_s8_u8(codes.v[i]), q); });
-  } else {
-    const int32x4_t moved = vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(-128), q);
-    return MapQuarters<I>([&](int i) {
-      const int8x16_t low = vreinterpretq_s8_u8(veorq_u8(codes.v[i], vdupq_n_u8(0x80)));
-      return vdotq_s32(vsubq_s32(acc.v[i], moved), low, q);
-    });
-  }
 }
 constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
 inline B PackQuads(I a, I b, I c, I d) {
@@ -198,6 +186,23 @@ inline void StoreB(int8_t* p, B a) {
 inline I SumBytes(I acc, B x) {
   return MapQuarters<I>(
       [&](int i) { return vdotq_s32(acc.v[i], vreinterpretq_s8_u8(x.v[i]), vdupq_n_s8(1)); });
+}
+// The dot product takes signed bytes on both sides. Codes above 127 are moved down by 128; what
+// that takes away, 128 * sum(x) in every lane, is given back with the first quad.
+inline I GiveBack(I acc, int8x16_t x) {
+  const int32x4_t taken = vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(-128), x);
+  const int32x4_t all = vdupq_n_s32(vaddvq_s32(taken));
+  return MapQuarters<I>([&](int i) { return vsubq_s32(acc.v[i], all); });
+}
+template <bool kWide, int kQuad>
+inline I Dot(I acc, B codes, const int8_t* x) {
+  const int8x16_t quads = vld1q_s8(x);  // once for all four: the compiler sees that they are equal
+  if constexpr (kWide && kQuad == 0) acc = GiveBack(acc, quads);
+  return MapQuarters<I>([&](int i) {
+    uint8x16_t code = codes.v[i];
+    if constexpr (kWide) code = veorq_u8(code, vdupq_n_u8(0x80));
+    return vdotq_laneq_s32(acc.v[i], vreinterpretq_s8_u8(code), quads, kQuad);
+  });
 }
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.

@@ -191,6 +191,12 @@ inline B ShiftLeft(B a) {
   for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] << kBits);
   return a;
 }
+// Bits kFrom .. kFrom + kCount - 1 of every byte.
+template <int kFrom, int kCount>
+inline B Bits(B a) {
+  if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
+  return AndB(a, SetB((1 << kCount) - 1));
+}
 // table[index], 16 entries, index 0..15 in every byte.
 inline B LoadTable(const uint8_t* p) {
   B r{};
@@ -200,14 +206,6 @@ inline B LoadTable(const uint8_t* p) {
 inline B Lookup(B table, B index) {
   for (int i = 0; i < 64; ++i) index.v[i] = table.v[index.v[i]];
   return index;
-}
-// acc[lane] += sum over 4 bytes of codes[4 * lane + i] * x[i]; exact. kWide: codes above 127.
-template <bool kWide>
-inline I Dot(I acc, B codes, const int8_t* x) {
-  for (int lane = 0; lane < 16; ++lane) {
-    for (int i = 0; i < 4; ++i) acc.v[lane] += codes.v[4 * lane + i] * x[i];
-  }
-  return acc;
 }
 // 64 rounded values, -127..127 each, as bytes. They are read quad by quad (4 consecutive values): a
 // level may order the quads as its packs leave them. Quad q of vector v stands at byte
@@ -227,6 +225,16 @@ inline void StoreB(int8_t* p, B a) { std::memcpy(p, a.v, sizeof a.v); }
 // acc + the sum of all signed bytes, spread over lanes in any way.
 inline I SumBytes(I acc, B x) {
   for (int i = 0; i < 64; ++i) acc.v[i / 4] += static_cast<int8_t>(x.v[i]);
+  return acc;
+}
+// acc[lane] += sum over 4 bytes of codes[4 * lane + i] * q[i], where q is quad kQuad of the vector
+// that begins at x; exact once all four quads were added. kWide: codes above 127.
+template <bool kWide, int kQuad>
+inline I Dot(I acc, B codes, const int8_t* x) {
+  const int8_t* q = x + kQuad * kQuadBytes;
+  for (int lane = 0; lane < 16; ++lane) {
+    for (int i = 0; i < 4; ++i) acc.v[lane] += codes.v[4 * lane + i] * q[i];
+  }
   return acc;
 }
 // Asks for a line, into L2.
