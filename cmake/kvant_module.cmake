@@ -4,6 +4,7 @@
 #   x_avx2.cc     compiled with that level's flags only, and only on x86-64 builds that are not
 #   x_avxvnni.cc  KVANT_SCALAR_ONLY; no inline function that other files share may be
 #   x_avx512.cc   instantiated in them, or the linker may keep the AVX-512 copy
+#   x_neon.cc     the same for aarch64 builds
 #   x_test.cc     one test program a module: kvant_NAME_test
 
 add_library(kvant_flags INTERFACE)
@@ -30,13 +31,24 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   list(APPEND KVANT_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 
+# -mtune: the default schedules for in-order cores and spills the larger tiles.
+set(KVANT_FLAGS_neon -march=armv8.2-a+dotprod -mtune=neoverse-n1)
+
+if(KVANT_SCALAR_ONLY)
+  set(KVANT_LEVELS "")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(KVANT_LEVELS avx2 avxvnni avx512)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set(KVANT_LEVELS neon)
+endif()
+
 function(kvant_module name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
-  foreach(level avx2 avxvnni avx512)
+  foreach(level avx2 avxvnni avx512 neon)
     set(level_sources ${sources})
     list(FILTER level_sources INCLUDE REGEX "_${level}\\.cc$")
-    if(KVANT_SCALAR_ONLY OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    if(NOT level IN_LIST KVANT_LEVELS)
       list(FILTER sources EXCLUDE REGEX "_${level}\\.cc$")
     elseif(level_sources)
       set_source_files_properties(${level_sources} PROPERTIES COMPILE_OPTIONS "${KVANT_FLAGS_${level}}")

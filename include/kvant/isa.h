@@ -13,10 +13,11 @@ enum class Isa {
   kAvx2,     // AVX2 + FMA + F16C + BMI2
   kAvxVnni,  // AVX2 and 256-bit vpdpbusd (VEX-encoded AVX-VNNI)
   kAvx512,   // AVX-512 F BW VL DQ VNNI
+  kNeon,     // aarch64: Advanced SIMD and the 8-bit dot product (FEAT_DotProd)
 };
-inline constexpr int kIsaCount = 4;
+inline constexpr int kIsaCount = 5;
 
-// "scalar", "avx2", "avxvnni", "avx512".
+// "scalar", "avx2", "avxvnni", "avx512", "neon".
 std::string_view IsaName(Isa isa);
 Result<Isa> ParseIsa(std::string_view name);
 

@@ -7,12 +7,15 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace kvant {
 namespace {
 
-constexpr std::string_view kNames[kIsaCount] = {"scalar", "avx2", "avxvnni", "avx512"};
+constexpr std::string_view kNames[kIsaCount] = {"scalar", "avx2", "avxvnni", "avx512", "neon"};
 
 #if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
 struct Cpuid {
@@ -55,8 +58,15 @@ bool Detect(Isa isa) {
       return avx2 && zmm && Bit(leaf7.ebx, 16) /* F */ && Bit(leaf7.ebx, 17) /* DQ */ &&
              Bit(leaf7.ebx, 30) /* BW */ && Bit(leaf7.ebx, 31) /* VL */ &&
              Bit(leaf7.ecx, 11) /* VNNI */;
+    case Isa::kNeon:
+      return false;
   }
   return false;
+}
+#elif defined(__aarch64__) && defined(__linux__) && !defined(KVANT_SCALAR_ONLY)
+bool Detect(Isa isa) {
+  constexpr unsigned long kNeeded = HWCAP_ASIMD | HWCAP_ASIMDDP;
+  return isa == Isa::kScalar || (isa == Isa::kNeon && (getauxval(AT_HWCAP) & kNeeded) == kNeeded);
 }
 #else
 bool Detect(Isa isa) { return isa == Isa::kScalar; }
@@ -100,7 +110,7 @@ Result<Isa> ParseIsa(std::string_view name) {
     if (name == kNames[i]) return static_cast<Isa>(i);
   }
   return Status::InvalidArgument("unknown ISA level '" + std::string(name) +
-                                 "'; known: scalar avx2 avxvnni avx512");
+                                 "'; known: scalar avx2 avxvnni avx512 neon");
 }
 
 bool IsaAvailable(Isa isa) { return TheSelection().available[static_cast<int>(isa)]; }

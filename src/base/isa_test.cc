@@ -32,5 +32,18 @@ TEST(Isa, ScalarIsAlwaysThereAndSwitchingIsSeen) {
   ASSERT_TRUE(SetActiveIsa(before).ok());
 }
 
+TEST(Isa, LevelsOfAnotherArchitectureAreNeverAvailable) {
+#if defined(__aarch64__)
+  for (Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512}) EXPECT_FALSE(IsaAvailable(isa));
+#else
+  EXPECT_FALSE(IsaAvailable(Isa::kNeon));
+#endif
+}
+
+#ifdef KVANT_EMULATED
+// Otherwise every test of the level would pass without running it.
+TEST(Isa, EmulatedCpuHasTheNeonLevel) { EXPECT_TRUE(IsaAvailable(Isa::kNeon)); }
+#endif
+
 }  // namespace
 }  // namespace kvant

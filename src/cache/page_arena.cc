@@ -36,9 +36,9 @@ Result<std::byte*> PageArena::Take(int64_t bytes) {
     const int64_t wanted = std::max(bytes, std::min(2 * taken_bytes_, kMaxBlockBytes));
     const bool large = wanted >= static_cast<int64_t>(kHugePageBytes);
     Block block;
-    KVANT_ASSIGN_OR_RETURN(block.memory,
-                           AlignedBuffer::Create(static_cast<size_t>(wanted),
-                                                 large ? kHugePageBytes : kAlignment));
+    KVANT_ASSIGN_OR_RETURN(
+        block.memory,
+        AlignedBuffer::Create(static_cast<size_t>(wanted), large ? kHugePageBytes : kAlignment));
     blocks_.push_back(std::move(block));
   }
   Block& block = blocks_.back();

@@ -125,7 +125,8 @@ PagePool::Place PagePool::Find(const std::byte* page) const {
   assert(at != by_address_.begin());
   Slab* slab = *--at;
   const size_t offset = static_cast<size_t>(page - slab->data);
-  assert(offset < static_cast<size_t>(slab->pages * page_bytes_) && offset % static_cast<size_t>(page_bytes_) == 0);
+  assert(offset < static_cast<size_t>(slab->pages * page_bytes_) &&
+         offset % static_cast<size_t>(page_bytes_) == 0);
   return {slab, offset / static_cast<size_t>(page_bytes_)};
 }
 

@@ -37,6 +37,8 @@ NarrowFn NarrowFor(FloatType type) {
   if (type == FloatType::kBf16) return NarrowBf16;
 #if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
   if (ActiveIsa() >= Isa::kAvx2) return NarrowF16Avx2;
+#elif defined(__aarch64__) && !defined(KVANT_SCALAR_ONLY)
+  if (ActiveIsa() == Isa::kNeon) return NarrowF16Neon;
 #endif
   return NarrowF16Scalar;
 }

@@ -30,5 +30,6 @@ void WriteTokens(const SideLayout& side, std::byte* page_side, int first_token, 
 // f32 -> f16, round to nearest even, at each level; n is any count.
 void NarrowF16Scalar(const float* from, int n, uint16_t* to);
 void NarrowF16Avx2(const float* from, int n, uint16_t* to);
+void NarrowF16Neon(const float* from, int n, uint16_t* to);
 
 }  // namespace kvant

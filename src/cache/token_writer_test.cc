@@ -31,13 +31,20 @@ TEST(TokenWriter, EveryLevelNarrowsEveryHalfAndItsNeighboursAlike) {
   NarrowF16Scalar(values.data(), n, scalar.data());
   for (int i = 0; i < n; ++i)
     ASSERT_EQ(scalar[static_cast<size_t>(i)], F32ToF16(values[static_cast<size_t>(i)]));
-#if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
-  if (!IsaAvailable(Isa::kAvx2)) GTEST_SKIP() << "no AVX2 here";
-  NarrowF16Avx2(values.data(), n, vector.data());
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(KVANT_SCALAR_ONLY)
+#if defined(__x86_64__)
+  constexpr Isa kLevel = Isa::kAvx2;
+  constexpr auto kNarrow = NarrowF16Avx2;
+#else
+  constexpr Isa kLevel = Isa::kNeon;
+  constexpr auto kNarrow = NarrowF16Neon;
+#endif
+  if (!IsaAvailable(kLevel)) GTEST_SKIP() << "no " << IsaName(kLevel) << " here";
+  kNarrow(values.data(), n, vector.data());
   ASSERT_EQ(scalar, vector);
   for (int count = 0; count < 20; ++count) {  // tails: exactly `count` values are written
     std::vector<uint16_t> out(32, 0xabcd);
-    NarrowF16Avx2(values.data() + 2000, count, out.data());
+    kNarrow(values.data() + 2000, count, out.data());
     for (int i = 0; i < 32; ++i) {
       ASSERT_EQ(out[static_cast<size_t>(i)],
                 i < count ? scalar[static_cast<size_t>(2000 + i)] : 0xabcd);

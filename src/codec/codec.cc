@@ -7,7 +7,7 @@
 namespace kvant {
 namespace {
 
-#if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(KVANT_SCALAR_ONLY)
 
 void PlanGroups(const SideLayout& s, SidePlan* plan) {
   const bool channel_axis = s.format.axis == Axis::kChannel;
@@ -60,28 +60,36 @@ SidePlan MakeSidePlan(const SideLayout& s) {
 
 EncodeCodedFn EncodeOfLevel() {
   switch (ActiveIsa()) {
-    case Isa::kScalar:
-      return nullptr;
+#if defined(__x86_64__)
     case Isa::kAvx2:
     case Isa::kAvxVnni:
       return EncodeCodedAvx2;
     case Isa::kAvx512:
       return EncodeCodedAvx512;
+#else
+    case Isa::kNeon:
+      return EncodeCodedNeon;
+#endif
+    default:
+      return nullptr;
   }
-  return nullptr;
 }
 
 DecodeCodedFn DecodeOfLevel() {
   switch (ActiveIsa()) {
-    case Isa::kScalar:
-      return nullptr;
+#if defined(__x86_64__)
     case Isa::kAvx2:
     case Isa::kAvxVnni:
       return DecodeCodedAvx2;
     case Isa::kAvx512:
       return DecodeCodedAvx512;
+#else
+    case Isa::kNeon:
+      return DecodeCodedNeon;
+#endif
+    default:
+      return nullptr;
   }
-  return nullptr;
 }
 
 #else

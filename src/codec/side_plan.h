@@ -69,5 +69,8 @@ void EncodeCodedAvx512(const SidePlan& plan, const std::byte* source, int first_
                        std::byte* stored);
 void DecodeCodedAvx512(const SidePlan& plan, const std::byte* stored, float* out,
                        int64_t out_stride);
+void EncodeCodedNeon(const SidePlan& plan, const std::byte* source, int first_token,
+                     std::byte* stored);
+void DecodeCodedNeon(const SidePlan& plan, const std::byte* stored, float* out, int64_t out_stride);
 
 }  // namespace kvant
