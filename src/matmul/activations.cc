@@ -7,13 +7,6 @@
 #include "matmul/kernels.h"
 
 namespace kvant {
-namespace {
-
-// Below this many inputs a fork costs more than it saves.
-constexpr int64_t kParallelInputs = 16384;
-
-}  // namespace
-
 Result<Activations> Activations::Create(int64_t max_tokens, int64_t max_cols, ActivationMode mode) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   constexpr int64_t kMax = int64_t{1} << 30;
@@ -32,26 +25,18 @@ Result<Activations> Activations::Create(int64_t max_tokens, int64_t max_cols, Ac
   return a;
 }
 
-void Activations::Set(ThreadPool& pool, const float* x, int64_t x_stride, int64_t tokens,
-                      int64_t cols) {
+void Activations::SetView(const float* x, int64_t x_stride, int64_t tokens, int64_t cols) {
   x_ = x;
   x_stride_ = x_stride;
   tokens_ = tokens;
   cols_ = cols;
-  if (mode_ == ActivationMode::kFloat) return;
-  assert(sizeof(ActivationGroup) * tokens * groups_per_token() <= groups_.bytes());
-  const MatMulKernels& kernels = ActiveMatMulKernels();
-  ActivationGroup* out = groups_.as<ActivationGroup>();
-  const auto quantize = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      kernels.quantize(x + t * x_stride, cols, out + t * groups_per_token());
-    }
-  };
-  if (tokens * cols < kParallelInputs) {
-    quantize(0, tokens);
-  } else {
-    pool.ParallelFor(tokens, quantize);
-  }
+  assert(mode_ == ActivationMode::kFloat ||
+         sizeof(ActivationGroup) * tokens * groups_per_token() <= groups_.bytes());
+}
+
+void Activations::Quantize(int64_t t) {
+  ActiveMatMulKernels().quantize(values(t), cols_,
+                                 groups_.as<ActivationGroup>() + t * groups_per_token());
 }
 
 }  // namespace kvant

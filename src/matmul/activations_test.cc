@@ -60,8 +60,8 @@ TEST_F(ActivationsTest, ErrorIsAtMostHalfAStep) {
   for (int i = 0; i < 320; ++i) {
     const ActivationGroup& g = groups[i / 32];
     const double back = static_cast<double>(g.scale) * g.codes[i % 32];
-    // Half a step, the quotient's rounding (at most 127.5 * 2^-24 steps) included.
-    EXPECT_LE(std::abs(back - x[i]), g.scale * (0.5 + 1e-5)) << i;
+    // Half a step, and the roundings of 1 / scale and of its product (127 * 2^-24 steps each).
+    EXPECT_LE(std::abs(back - x[i]), g.scale * (0.5 + 2e-5)) << i;
   }
 }
 
@@ -80,21 +80,41 @@ TEST_F(ActivationsTest, EveryIsaWritesTheSameBytes) {
   }
 }
 
-TEST_F(ActivationsTest, ExtremeMagnitudesKeepCodesInRange) {
-  const float tiny = std::numeric_limits<float>::denorm_min();
+// Rounding down would push the largest input past 127 steps.
+TEST_F(ActivationsTest, ScaleHasFiveSignificantBitsAndHoldsTheLargestInput) {
   for (const Isa isa : AvailableIsas()) {
     ASSERT_TRUE(SetActiveIsa(isa).ok());
-    for (const float amax : {0.0f, -0.0f, tiny, 63 * tiny, 64 * tiny, 190 * tiny, 1e-38f, 1e38f,
-                             std::numeric_limits<float>::max()}) {
+    for (const float amax : {1.0f, 126.99f, 127.0f, 127.01f, 134.9f, 135.0f, 251.0f, 3e-20f}) {
       std::vector<float> x(32, -amax);
       x[5] = amax;
       const ActivationGroup g = Quantize(x)[0];
-      EXPECT_EQ(g.scale, amax / 127.0f) << amax;
-      // 64 and 190 smallest steps share the scale of one step: below 127 of it, and clamped.
-      const int expected = g.scale == 0.0f ? 0 : amax == 64 * tiny ? 64 : 127;
+      int exponent;
+      const float significant = std::frexp(g.scale, &exponent) * 32;
+      EXPECT_EQ(significant, std::floor(significant)) << amax;
+      EXPECT_GE(g.scale * 127.0f, amax);
+      EXPECT_LT(g.scale * 127.0f * 15.9f / 17.0f, amax) << "not the next one up";
+      const int expected = static_cast<int>(std::lrint(amax / g.scale));
       for (int i = 0; i < 32; ++i) EXPECT_EQ(g.codes[i], i == 5 ? expected : -expected) << amax;
       EXPECT_EQ(g.sum, -30 * expected) << amax;
       EXPECT_EQ(g.low_sum, -14 * expected) << amax;
+    }
+  }
+}
+
+TEST_F(ActivationsTest, ExtremeMagnitudesGiveANormalScaleOrZero) {
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const float normal = std::numeric_limits<float>::min();
+  for (const Isa isa : AvailableIsas()) {
+    ASSERT_TRUE(SetActiveIsa(isa).ok());
+    for (const float amax : {0.0f, -0.0f, tiny, 190 * tiny, normal, 100 * normal, 127 * normal,
+                             128 * normal, 1e38f, std::numeric_limits<float>::max()}) {
+      std::vector<float> x(32, -amax);
+      x[5] = amax;
+      const ActivationGroup g = Quantize(x)[0];
+      EXPECT_EQ(g.scale == 0.0f, amax <= 100 * normal) << amax;
+      EXPECT_TRUE(g.scale == 0.0f || g.scale >= normal) << amax;
+      EXPECT_EQ(g.codes[5] == 0, g.scale == 0.0f) << amax;
+      EXPECT_EQ(g.sum, -30 * g.codes[5]) << amax;
     }
   }
 }
@@ -104,7 +124,7 @@ TEST_F(ActivationsTest, ValueThatIsNotFiniteShowsInTheScaleOfItsGroupOnly) {
     ASSERT_TRUE(SetActiveIsa(isa).ok());
     for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()}) {
-      std::vector<float> x(64, 1.0f);
+      std::vector<float> x(64, 127.0f);
       x[40] = bad;
       const auto groups = Quantize(x);
       EXPECT_EQ(groups[0].codes[0], 127);

@@ -14,76 +14,122 @@ inline float ScaledSumOf(const ActivationGroup& a, int first) {
   return a.scale * static_cast<float>(SumOf<kGroup>(a, first));
 }
 
-template <int kBits, int kTokens>
-using Dots = Dot<kBits>[kHalves][kTokens];
+// Where vector v of a tile lies: kHalves vectors a row block.
+inline int HalfOf(int v) { return v % kHalves; }
+inline int64_t BlockBytesTo(const MatMulJob& job, int v) { return v / kHalves * job.block_bytes; }
+inline int RowsTo(int v) { return v * kLanes; }
 
-// One quad of inputs of kTokens tokens. Halves come last, so that they share the broadcast.
-template <int kBits, int kTokens>
-inline void StepQuad(const Codes<kBits> (&codes)[kHalves], const ActivationGroup* a, int64_t stride,
-                     int input, Dots<kBits, kTokens>& dots) {
+// scale_w * scale_a of one vector of rows, from the scales as they are packed.
+struct FactorFromScales {
+  F32 scale;
+  F32 Times(const ActivationGroup& a) const { return Mul(scale, SetF32(a.scale)); }
+};
+
+template <bool kHalf>
+struct PackedScales {
+  // w: this group of the row block of vector v. The index of the group counts from the tile's
+  // first.
+  FactorFromScales At(const uint8_t* w, int64_t /*index*/, int v) const {
+    return {LoadNumbers<kHalf>(w, HalfOf(v))};
+  }
+};
+
+template <int kBits, int kVectors, int kTokens>
+using Dots = Dot<kBits>[kVectors][kTokens];
+
+// One quad of inputs of kTokens tokens. Vectors come last, so that they share the broadcast.
+template <int kBits, int kVectors, int kTokens>
+inline void StepQuad(const Codes<kBits> (&codes)[kVectors], const ActivationGroup* a,
+                     int64_t stride, int input, Dots<kBits, kVectors, kTokens>& dots) {
   KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
     const I32 quad = BroadcastQuad(a[t * stride].codes + input);
-    KVANT_UNROLL for (int h = 0; h < kHalves; ++h) dots[h][t].Step(codes[h], quad);
+    KVANT_UNROLL for (int v = 0; v < kVectors; ++v) dots[v][t].Step(codes[v], quad);
   }
 }
 
 // Exact integer dots of one group: codes at `w`, inputs from `first` on of each token's group.
-template <int kBits, int kUnits, int kTokens>
-inline void DotGroup(const uint8_t* w, const ActivationGroup* a, int64_t stride, int first,
-                     Dots<kBits, kTokens>& dots) {
+template <int kBits, int kUnits, int kVectors, int kTokens>
+inline void DotGroup(const MatMulJob& job, const uint8_t* w, const ActivationGroup* a, int first,
+                     Dots<kBits, kVectors, kTokens>& dots) {
+  const int64_t stride = job.groups_stride;
   KVANT_UNROLL for (int u = 0; u < kUnits; ++u, w += kUnitBytes) {
-    Codes<kBits> low[kHalves], high[kHalves];
-    KVANT_UNROLL for (int h = 0; h < kHalves; ++h) {
-      const I32 raw = LoadBytes(w + h * kLanes * 4);
-      low[h] = Prepare<kBits>(kBits == 4 ? Low4(raw) : raw);
-      if constexpr (kBits == 4) high[h] = Prepare<kBits>(High4(raw));
+    Codes<kBits> low[kVectors], high[kVectors];
+    KVANT_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const I32 raw = LoadBytes(w + BlockBytesTo(job, v) + HalfOf(v) * kLanes * 4);
+      low[v] = Prepare<kBits>(kBits == 4 ? Low4(raw) : raw);
+      if constexpr (kBits == 4) high[v] = Prepare<kBits>(High4(raw));
     }
     const int input = first + u * 32 / kBits;
-    StepQuad<kBits, kTokens>(low, a, stride, input, dots);
-    if constexpr (kBits == 4) StepQuad<kBits, kTokens>(high, a, stride, input + 4, dots);
+    StepQuad<kBits, kVectors, kTokens>(low, a, stride, input, dots);
+    if constexpr (kBits == 4) {
+      StepQuad<kBits, kVectors, kTokens>(high, a, stride, input + 4, dots);
+    }
   }
 }
 
-// One row block times kTokens tokens. w: the block; a: the first token's groups; rows: valid ones.
-// No software prefetch: one straight run of memory is what the hardware sees best, and asking 1 to
-// 4 KiB ahead cost 10 % of a cold product on Zen 4.
-template <int kBits, int kGroup, bool kOffset, bool kHalf, int kTokens>
-inline void Int8Tile(const MatMulJob& job, const uint8_t* w, const ActivationGroup* a, float* out,
-                     int rows) {
-  using S = Shape<kBits, kGroup, kOffset, kHalf>;
-  const int64_t stride = job.groups_stride;
-  const int32_t zero = job.zero;
-  F32 acc[kHalves][kTokens];
-  KVANT_UNROLL for (int h = 0; h < kHalves; ++h) {
-    KVANT_UNROLL for (int t = 0; t < kTokens; ++t) acc[h][t] = ZeroF32();
+// The row blocks that come next, asked for a few lines a group while these are being multiplied:
+// the hardware's own prefetch starts anew at every row block, and 16 tokens took the time of the
+// memory and that of the arithmetic one after the other.
+struct Upcoming {
+  void Prefetch() {
+    for (int64_t at = 0; at < group_bytes && bytes < stop; at += kUnitBytes, bytes += kUnitBytes) {
+      near ? __builtin_prefetch(bytes, 0, 3) : __builtin_prefetch(bytes, 0, 2);
+    }
   }
-  for (int64_t input = 0; input < job.cols; input += kGroup, w += S::kBytes) {
-    const int first = kGroup == 16 ? static_cast<int>(input & 16) : 0;
-    Dots<kBits, kTokens> dots;
+
+  const uint8_t* bytes = nullptr;
+  const uint8_t* stop = nullptr;
+  int64_t group_bytes = 0;  // to ask for with every group: whole cache lines
+  bool near = false;        // whether they fit the first-level cache
+};
+
+// kBlocks row blocks times kTokens tokens over job.cols inputs. w: the first block; a: the first
+// token's groups; rows: valid ones; resume: whether `out` holds the sums of the inputs before;
+// upcoming is moved on.
+template <int kBits, int kGroup, bool kOffset, bool kHalf, int kBlocks, int kTokens,
+          typename Scales>
+inline void Int8Tile(const MatMulJob& job, const Scales& scales, const uint8_t* w,
+                     const ActivationGroup* a, float* out, int rows, bool resume,
+                     Upcoming& upcoming) {
+  using S = Shape<kBits, kGroup, kOffset, kHalf>;
+  constexpr int kVectors = kBlocks * kHalves;
+  const int64_t stride = job.groups_stride, groups = job.cols / kGroup;
+  const int32_t zero = job.zero;
+  F32 acc[kVectors][kTokens];
+  KVANT_UNROLL for (int v = 0; v < kVectors; ++v) {
+    KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
+      acc[v][t] = ZeroF32();
+      if (resume) acc[v][t] = LoadRows(out + t * job.out_stride + RowsTo(v), rows - RowsTo(v));
+    }
+  }
+  for (int64_t g = 0; g < groups; ++g, w += S::kBytes) {
+    const int first = kGroup == 16 ? static_cast<int>(g & 1) * 16 : 0;
+    upcoming.Prefetch();
+    Dots<kBits, kVectors, kTokens> dots;
     KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
       const I32 start = kOffset ? SetI32(0) : SetI32(-zero * SumOf<kGroup>(a[t * stride], first));
-      KVANT_UNROLL for (int h = 0; h < kHalves; ++h) dots[h][t].Start(start);
+      KVANT_UNROLL for (int v = 0; v < kVectors; ++v) dots[v][t].Start(start);
     }
-    DotGroup<kBits, S::kUnits, kTokens>(w + S::kCodesAt, a, stride, first, dots);
-    KVANT_UNROLL for (int h = 0; h < kHalves; ++h) {
-      const F32 scale = LoadNumbers<kHalf>(w, h);
+    DotGroup<kBits, S::kUnits, kVectors, kTokens>(job, w + S::kCodesAt, a, first, dots);
+    KVANT_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const uint8_t* numbers = w + BlockBytesTo(job, v);
+      const auto factor = scales.At(numbers, g, v);
       KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
-        const F32 both = Mul(scale, SetF32(a[t * stride].scale));
-        acc[h][t] = Fma(both, ToF32(dots[h][t].Finish()), acc[h][t]);
+        acc[v][t] = Fma(factor.Times(a[t * stride]), ToF32(dots[v][t].Finish()), acc[v][t]);
       }
       if constexpr (kOffset) {
-        const F32 offset = LoadNumbers<kHalf>(w + S::kPlaneBytes, h);
+        const F32 offset = LoadNumbers<kHalf>(numbers + S::kPlaneBytes, HalfOf(v));
         KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
           const F32 sum = SetF32(ScaledSumOf<kGroup>(a[t * stride], first));
-          acc[h][t] = Fma(offset, sum, acc[h][t]);
+          acc[v][t] = Fma(offset, sum, acc[v][t]);
         }
       }
     }
     if (kGroup == 32 || first != 0) ++a;
   }
-  KVANT_UNROLL for (int h = 0; h < kHalves; ++h) {
+  KVANT_UNROLL for (int v = 0; v < kVectors; ++v) {
     KVANT_UNROLL for (int t = 0; t < kTokens; ++t) {
-      StoreRows(acc[h][t], out + t * job.out_stride + h * kLanes, rows - h * kLanes);
+      StoreRows(acc[v][t], out + t * job.out_stride + RowsTo(v), rows - RowsTo(v));
     }
   }
 }

@@ -49,6 +49,8 @@ extern const MatMulKernels kMatMulScalar;
 extern const MatMulKernels kMatMulAvx2;
 extern const MatMulKernels kMatMulAvxVnni;
 extern const MatMulKernels kMatMulAvx512;
+#elif defined(__aarch64__) && !defined(KVANT_SCALAR_ONLY)
+extern const MatMulKernels kMatMulNeon;
 #endif
 
 // The table of ActiveIsa().

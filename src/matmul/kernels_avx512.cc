@@ -15,8 +15,10 @@ namespace {
 
 constexpr int kLanes = 16;
 template <int kBits>
-constexpr int kInt8Tokens = 8;
+constexpr int kInt8Tokens = 4;
+constexpr int kInt8Blocks = 2;
 constexpr int kFloatTokens = 4;
+constexpr int kTableTokens = 128;  // fewer do not pay for the table
 
 using F32 = __m512;
 using I32 = __m512i;
@@ -35,16 +37,13 @@ inline F32 LoadBf16(const uint8_t* p) {
 inline F32 Fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 inline F32 Mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
 inline F32 Add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
-inline F32 Div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
 inline F32 ToF32(I32 v) { return _mm512_cvtepi32_ps(v); }
 
 inline I32 SetI32(int32_t v) { return _mm512_set1_epi32(v); }
 inline I32 LoadBytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline I32 LoadI32(const float* p) { return _mm512_loadu_si512(p); }
-inline I32 AddI32(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
 inline I32 SubI32(I32 a, I32 b) { return _mm512_sub_epi32(a, b); }
 inline I32 MaxI32(I32 a, I32 b) { return _mm512_max_epi32(a, b); }
-inline I32 MinI32(I32 a, I32 b) { return _mm512_min_epi32(a, b); }
 inline I32 And(I32 a, I32 b) { return _mm512_and_si512(a, b); }
 template <int j>
 inline I32 Byte(I32 v) {
@@ -62,29 +61,18 @@ inline I32 BroadcastQuad(const int8_t* p) {
   return SetI32(four);
 }
 inline int32_t HorizontalMax(I32 v) { return _mm512_reduce_max_epi32(v); }
-inline int32_t HorizontalSum(I32 v) { return _mm512_reduce_add_epi32(v); }
-
-template <int kBits>
-struct Codes {
-  I32 bytes;
-};
-
-template <int kBits>
-inline Codes<kBits> Prepare(I32 bytes) {
-  return {bytes};
+inline int32_t SumOfCodes(const int8_t* p) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
 }
+inline I32 DotBytes(I32 sum, I32 codes, I32 inputs) {
+  return _mm512_dpbusd_epi32(sum, codes, inputs);
+}
+inline F32 ScaleByPower(F32 x, F32 y) { return _mm512_scalef_ps(x, _mm512_getexp_ps(y)); }
+#define KVANT_SCALE_TABLE
 
-template <int kBits>
-struct Dot {
-  void Start(I32 first) { sum = first; }
-  void Step(const Codes<kBits>& codes, I32 quad) {
-    sum = _mm512_dpbusd_epi32(sum, codes.bytes, quad);
-  }
-  I32 Finish() const { return sum; }
-
-  I32 sum;
-};
-
+#include "matmul/dpbusd-inl.h"
 #include "matmul/kernels-inl.h"
 
 }  // namespace

@@ -11,27 +11,11 @@ namespace {
 template <int kBits>
 constexpr int kInt8Tokens = 4;
 
-template <int kBits>
-struct Codes {
-  I32 bytes;
-};
-
-template <int kBits>
-inline Codes<kBits> Prepare(I32 bytes) {
-  return {bytes};
+inline I32 DotBytes(I32 sum, I32 codes, I32 inputs) {
+  return _mm256_dpbusd_avx_epi32(sum, codes, inputs);
 }
 
-template <int kBits>
-struct Dot {
-  void Start(I32 first) { sum = first; }
-  void Step(const Codes<kBits>& codes, I32 quad) {
-    sum = _mm256_dpbusd_avx_epi32(sum, codes.bytes, quad);
-  }
-  I32 Finish() const { return sum; }
-
-  I32 sum;
-};
-
+#include "matmul/dpbusd-inl.h"
 #include "matmul/kernels-inl.h"
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/float16.h"
 #include "matmul/kernels.h"
@@ -68,17 +69,19 @@ void Quantize(const float* x, int64_t cols, ActivationGroup* out) {
       out->scale = out->scaled_sum = std::bit_cast<float>(0x7fc00000u);
       continue;
     }
-    out->scale = std::bit_cast<float>(amax_bits) / 127.0f;
-    if (out->scale == 0.0f) continue;
+    constexpr uint32_t kDropped = (1u << (23 - kScaleMantissaBits)) - 1;
+    const uint32_t exact_bits = std::bit_cast<uint32_t>(std::bit_cast<float>(amax_bits) / 127.0f);
+    const float scale = std::bit_cast<float>((exact_bits + kDropped) & ~kDropped);
+    if (scale < std::numeric_limits<float>::min()) continue;
+    out->scale = scale;
+    const float inverse = 1.0f / scale;
     for (int i = 0; i < kActivationGroup; ++i) {
-      int code = static_cast<int>(std::lrint(values[i] / out->scale));
-      if (code > 127) code = 127;
-      if (code < -127) code = -127;
+      const int code = static_cast<int>(std::lrint(values[i] * inverse));
       out->codes[i] = static_cast<int8_t>(code);
       out->sum += code;
       if (i < 16) out->low_sum += code;
     }
-    out->scaled_sum = out->scale * static_cast<float>(out->sum);
+    out->scaled_sum = scale * static_cast<float>(out->sum);
   }
 }
 

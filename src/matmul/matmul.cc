@@ -12,7 +12,7 @@ namespace {
 // Activations that one pass over the weights works on: they stay in the second-level cache while
 // every row block meets them.
 constexpr int64_t kTokenBlockBytes = 512 * 1024;
-constexpr int64_t kTokenMultiple = 8;  // the tallest register tile
+constexpr int64_t kTokenMultiple = 4;  // the tallest register tile
 
 bool UsesInt8(const PackedMatrix& weights, const Activations& inputs) {
   return weights.is_grouped() && inputs.mode() == ActivationMode::kInt8;
@@ -36,13 +36,16 @@ MatMulJob MakeJob(const PackedMatrix& weights, const Activations& inputs) {
   return job;
 }
 
+// Tokens of one pass: as few passes as the cache allows, of about the same size.
 int64_t TokenBlock(const PackedMatrix& weights, const Activations& inputs) {
   const int64_t token_bytes =
       UsesInt8(weights, inputs)
           ? inputs.groups_per_token() * static_cast<int64_t>(sizeof(ActivationGroup))
           : inputs.cols() * static_cast<int64_t>(sizeof(float));
-  const int64_t fit = kTokenBlockBytes / token_bytes / kTokenMultiple * kTokenMultiple;
-  return std::max(fit, kTokenMultiple);
+  const int64_t fit = std::max(kTokenBlockBytes / token_bytes, kTokenMultiple);
+  const int64_t passes = (inputs.tokens() + fit - 1) / fit;
+  const int64_t even = (inputs.tokens() + passes - 1) / passes;
+  return (even + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
 }
 
 // Row blocks [first, last) of one matrix, all tokens.
@@ -77,6 +80,9 @@ const MatMulKernels& ActiveMatMulKernels() {
       return kMatMulAvxVnni;
     case Isa::kAvx2:
       return kMatMulAvx2;
+#elif defined(__aarch64__) && !defined(KVANT_SCALAR_ONLY)
+    case Isa::kNeon:
+      return kMatMulNeon;
 #endif
     default:
       return kMatMulScalar;

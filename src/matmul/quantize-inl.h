@@ -9,29 +9,27 @@ void QuantizeGroup(const float* x, ActivationGroup* out) {
     amax = MaxI32(amax, And(LoadI32(x + v * kLanes), SetI32(0x7fffffff)));
   }
   const int32_t amax_bits = HorizontalMax(amax);
-  float scale;
-  __builtin_memcpy(&scale, &amax_bits, sizeof(scale));
-  scale /= 127.0f;
-  if (amax_bits >= 0x7f800000 || scale == 0.0f) {
-    const float shared = amax_bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
+  float amax_value, scale;
+  __builtin_memcpy(&amax_value, &amax_bits, sizeof(amax_value));
+  amax_value /= 127.0f;
+  constexpr int32_t kDropped = (1 << (23 - kScaleMantissaBits)) - 1;
+  int32_t scale_bits;
+  __builtin_memcpy(&scale_bits, &amax_value, sizeof(scale_bits));
+  scale_bits = (scale_bits + kDropped) & ~kDropped;
+  __builtin_memcpy(&scale, &scale_bits, sizeof(scale));
+  constexpr int32_t kInfinity = 0x7f800000, kSmallestNormal = 0x00800000;
+  if (amax_bits >= kInfinity || scale_bits < kSmallestNormal) {
     __builtin_memset(out, 0, sizeof(*out));
-    out->scale = out->scaled_sum = shared;
+    if (amax_bits >= kInfinity) out->scale = out->scaled_sum = __builtin_nanf("");
     return;
   }
-  I32 sums[kVectors];
+  const F32 inverse = SetF32(1.0f / scale);
   KVANT_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const I32 rounded = RoundI32(Div(LoadF32(x + v * kLanes), SetF32(scale)));
-    sums[v] = MaxI32(MinI32(rounded, SetI32(127)), SetI32(-127));
-    StoreI8(out->codes + v * kLanes, sums[v]);
-  }
-  I32 low = sums[0], high = sums[kVectors / 2];
-  KVANT_UNROLL for (int v = 1; v < kVectors / 2; ++v) {
-    low = AddI32(low, sums[v]);
-    high = AddI32(high, sums[kVectors / 2 + v]);
+    StoreI8(out->codes + v * kLanes, RoundI32(Mul(LoadF32(x + v * kLanes), inverse)));
   }
   out->scale = scale;
-  out->low_sum = HorizontalSum(low);
-  out->sum = out->low_sum + HorizontalSum(high);
+  out->low_sum = SumOfCodes(out->codes);
+  out->sum = out->low_sum + SumOfCodes(out->codes + kActivationGroup / 2);
   out->scaled_sum = scale * static_cast<float>(out->sum);
 }
 

@@ -4,6 +4,7 @@
 // No #pragma once: a part of its includer, not a header of its own.
 
 constexpr int kLanes = 8;
+constexpr int kInt8Blocks = 1;
 constexpr int kFloatTokens = 2;
 
 using F32 = __m256;
@@ -23,7 +24,6 @@ inline F32 LoadBf16(const uint8_t* p) {
 inline F32 Fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 inline F32 Mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
 inline F32 Add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
-inline F32 Div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
 inline F32 ToF32(I32 v) { return _mm256_cvtepi32_ps(v); }
 
 inline I32 SetI32(int32_t v) { return _mm256_set1_epi32(v); }
@@ -36,7 +36,6 @@ inline I32 LoadI32(const float* p) {
 inline I32 AddI32(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
 inline I32 SubI32(I32 a, I32 b) { return _mm256_sub_epi32(a, b); }
 inline I32 MaxI32(I32 a, I32 b) { return _mm256_max_epi32(a, b); }
-inline I32 MinI32(I32 a, I32 b) { return _mm256_min_epi32(a, b); }
 inline I32 And(I32 a, I32 b) { return _mm256_and_si256(a, b); }
 template <int j>
 inline I32 Byte(I32 v) {
@@ -59,8 +58,8 @@ inline int32_t HorizontalMax(I32 v) {
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
-inline int32_t HorizontalSum(I32 v) {
-  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+inline int32_t SumOfCodes(const int8_t* p) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
 }
