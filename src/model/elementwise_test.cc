@@ -1,4 +1,6 @@
-// The small functions of a forward pass against double: norm.h, silu.h, rope.h, file_hash.h.
+// The small functions of a forward pass against double: elementwise.h, rope.h, file_hash.h.
+#include "model/elementwise.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,11 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "kvant/isa.h"
 #include "kvant/sampler.h"
 #include "model/file_hash.h"
-#include "model/norm.h"
 #include "model/rope.h"
-#include "model/silu.h"
 
 namespace kvant {
 namespace {
@@ -90,6 +91,29 @@ TEST(Rope, RotatesNeighboursByTheirAngleAtDepth) {
     }
     for (size_t i = 8; i < 12; ++i) EXPECT_EQ(x[i], before[i]) << "not a rotating channel";
   }
+}
+
+// Compilers contract and reorder when they may: a fused multiply-add on one level would show here.
+TEST(Elementwise, EveryIsaGivesTheSameBits) {
+  const Isa before = ActiveIsa();
+  for (const size_t n : {1u, 7u, 16u, 33u, 4099u}) {
+    const auto x = RandomFloats(n, 9, 7), y = RandomFloats(n, 3, 8);
+    std::vector<float> expected;
+    for (const Isa isa : AvailableIsas()) {
+      ASSERT_TRUE(SetActiveIsa(isa).ok());
+      const int64_t count = static_cast<int64_t>(n);
+      std::vector<float> all, out(n);
+      RmsNorm(x.data(), y.data(), count, 1e-5f, out.data());
+      all.insert(all.end(), out.begin(), out.end());
+      out = x;
+      SiluTimes(y.data(), count, out.data());
+      AddTo(y.data(), count, out.data());
+      all.insert(all.end(), out.begin(), out.end());
+      if (expected.empty()) expected = all;
+      EXPECT_EQ(all, expected) << IsaName(isa) << " " << n;
+    }
+  }
+  EXPECT_TRUE(SetActiveIsa(before).ok());
 }
 
 // Figures of the published algorithm; lengths below, at and beyond a stripe of 32 bytes.

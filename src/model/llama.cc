@@ -4,14 +4,18 @@
 #include <cmath>
 #include <cstring>
 
-#include "model/norm.h"
-#include "model/silu.h"
+#include "model/elementwise.h"
 
 namespace kvant {
 namespace {
 
 // Rows times embedding below which a fork costs more than it saves.
 constexpr int64_t kParallelValues = 8192;
+
+// Rows that a part still has: all its tokens, or, once the last layer has stored them, the wanted.
+int64_t RowsOf(const StepPart& part, bool last_layer) {
+  return last_layer && part.newest_only ? 1 : static_cast<int64_t>(part.tokens.size());
+}
 
 bool Cancelled(const std::atomic<bool>* cancel) {
   return cancel != nullptr && cancel->load(std::memory_order_relaxed);
@@ -114,6 +118,7 @@ Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>
     AddAndNorm(delta, layer.attention_norm);
     ProjectQkv(layer);
     KVANT_RETURN_IF_ERROR(StoreKv(parts, i));
+    if (i + 1 == config_.layers) KeepWantedRows(parts);
     KVANT_RETURN_IF_ERROR(AttendAll(parts, i));
     ReleaseKv(parts, i);
     const int64_t rows = static_cast<int64_t>(rows_.size());
@@ -142,14 +147,11 @@ void Llama::Embed() {
 
 void Llama::AddAndNorm(const float* delta, const std::vector<float>& weight) {
   const int64_t n = config_.embedding, rows = static_cast<int64_t>(rows_.size());
-  ForRows(rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* x = x_ + r * n;
-      if (delta != nullptr) AddTo(delta + r * n, n, x);
-      RmsNorm(x, weight.data(), n, config_.rms_epsilon, normed_ + r * n);
-    }
+  activations_.Set(pool_, normed_, n, rows, n, [&](int64_t r) {
+    float* x = x_ + r * n;
+    if (delta != nullptr) AddTo(delta + r * n, n, x);
+    RmsNorm(x, weight.data(), n, config_.rms_epsilon, normed_ + r * n);
   });
-  activations_.Set(pool_, normed_, n, rows, n);
 }
 
 void Llama::ProjectQkv(const LayerWeights& layer) {
@@ -196,14 +198,30 @@ Status Llama::StoreKv(std::span<const StepPart> parts, int layer) {
   return Status::Ok();
 }
 
+void Llama::KeepWantedRows(std::span<const StepPart> parts) {
+  const int64_t q_values = config_.q_values(), embedding = config_.embedding;
+  int64_t from = 0, to = 0;
+  for (const StepPart& part : parts) {
+    const int64_t tokens = static_cast<int64_t>(part.tokens.size()), rows = RowsOf(part, true);
+    from += tokens - rows;
+    for (int64_t r = 0; r < rows; ++r, ++from, ++to) {
+      if (from == to) continue;
+      std::memcpy(q_ + to * q_values, q_ + from * q_values, sizeof(float) * q_values);
+      std::memcpy(x_ + to * embedding, x_ + from * embedding, sizeof(float) * embedding);
+      rows_[static_cast<size_t>(to)] = rows_[static_cast<size_t>(from)];
+    }
+  }
+  rows_.resize(static_cast<size_t>(to));
+}
+
 Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
   const int64_t page_tokens = cache_.page_tokens(), stride = config_.q_values();
   const int group_ratio = config_.q_heads / config_.kv_heads;
   tasks_.clear();
   int64_t first_row = 0;
   for (const StepPart& part : parts) {
-    const int64_t start = cache_.length(part.sequence);
-    const int64_t end = start + static_cast<int64_t>(part.tokens.size());
+    const int64_t end = cache_.length(part.sequence) + static_cast<int64_t>(part.tokens.size());
+    const int64_t start = end - RowsOf(part, layer + 1 == config_.layers);
     for (int64_t position = start; position < end;) {
       const int64_t page = position / page_tokens;
       const int64_t stop = std::min(end, (page + 1) * page_tokens);
@@ -224,7 +242,9 @@ Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
     first_row += end - start;
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  return Attend(pool_, tasks_, config_.head_dim, scale, workspace_);
+  KVANT_RETURN_IF_ERROR(Attend(pool_, tasks_, config_.head_dim, scale, workspace_));
+  kv_bytes_read_ += workspace_.plan().read_bytes();
+  return Status::Ok();
 }
 
 void Llama::ReleaseKv(std::span<const StepPart> parts, int layer) {
@@ -238,21 +258,16 @@ void Llama::FeedForward(const LayerWeights& layer) {
   const PackedMatrix* const matrices[] = {&layer.gate, &layer.up};
   const MatMulOutput outs[] = {{gate_, n}, {up_, n}};
   MatMulMany(pool_, matrices, activations_, outs);
-  ForRows(rows, [&](int64_t begin, int64_t end) {
-    SiluTimes(up_ + begin * n, (end - begin) * n, gate_ + begin * n);
-  });
-  activations_.Set(pool_, gate_, n, rows, n);
+  activations_.Set(pool_, gate_, n, rows, n,
+                   [&](int64_t r) { SiluTimes(up_ + r * n, n, gate_ + r * n); });
   MatMul(pool_, layer.down, activations_, delta_, config_.embedding);
 }
 
 void Llama::Logits(const float* hidden, int64_t rows, float* out) {
   const int64_t n = config_.embedding;
-  ForRows(rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      RmsNorm(hidden + r * n, weights_.output_norm.data(), n, config_.rms_epsilon, normed_ + r * n);
-    }
+  activations_.Set(pool_, normed_, n, rows, n, [&](int64_t r) {
+    RmsNorm(hidden + r * n, weights_.output_norm.data(), n, config_.rms_epsilon, normed_ + r * n);
   });
-  activations_.Set(pool_, normed_, n, rows, n);
   MatMul(pool_, weights_.logits(), activations_, out, config_.vocab);
 }
 

@@ -29,6 +29,9 @@ namespace kvant {
 struct StepPart {
   SequenceId sequence = 0;
   std::span<const int32_t> tokens;  // at least one, each inside the vocabulary
+  // Whether only the newest token's hidden state is asked for: a prompt's last layer is then
+  // computed for that token alone, once the keys and values of all are stored.
+  bool newest_only = false;
 };
 
 class Llama {
@@ -44,7 +47,7 @@ class Llama {
   Status Step(std::span<const StepPart> parts, const std::atomic<bool>* cancel);
 
   // The residual stream after the last layer of row `row` of the last step, the rows being the
-  // tokens of the parts in order: [embedding].
+  // tokens of the parts in order, or their newest where only those were asked for: [embedding].
   const float* hidden(int64_t row) const { return x_ + row * config_.embedding; }
 
   // Logits of rows of hidden states: out[rows][vocab]. REQUIRES: 1 <= rows <= max_rows. `hidden`
@@ -52,6 +55,10 @@ class Llama {
   void Logits(const float* hidden, int64_t rows, float* out);
 
   int64_t max_rows() const { return max_rows_; }
+
+  // Bytes of cached keys and values that attention has read in all steps so far; pages that parts
+  // of a step share count once a step.
+  int64_t kv_bytes_read() const { return kv_bytes_read_; }
 
  private:
   Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max_rows, ThreadPool& pool,
@@ -71,6 +78,8 @@ class Llama {
   void ProjectQkv(const LayerWeights& layer);
   Status StoreKv(std::span<const StepPart> parts, int layer);
   Status AttendAll(std::span<const StepPart> parts, int layer);
+  // Drops the rows whose hidden states nobody asked for; q_ and x_ close up.
+  void KeepWantedRows(std::span<const StepPart> parts);
   void ReleaseKv(std::span<const StepPart> parts, int layer);
   void FeedForward(const LayerWeights& layer);
 
@@ -87,6 +96,7 @@ class Llama {
   RopeTable rope_;
   Activations activations_;
   AttentionWorkspace workspace_;
+  int64_t kv_bytes_read_ = 0;
 
   AlignedBuffer floats_;        // all of the following, row-major
   float* x_ = nullptr;          // [max_rows][embedding] the residual stream

@@ -8,6 +8,7 @@
 
 #include "kvant/isa.h"
 #include "kvant/session.h"
+#include "model/session_impl.h"
 #include "model/toy_model_for_test.h"
 
 namespace kvant {
@@ -199,6 +200,32 @@ TEST(Llama, ABatchGivesEachSequenceWhatItGetsAlone) {
       EXPECT_EQ(LogitsOf(*batch[i]), LogitsOf(alone[i])) << "sequence " << i << " step " << step;
     }
   }
+}
+
+// Parts whose older rows are dropped close up; what is cached of them must not.
+TEST(Llama, AStepForTheNewestTokensAloneGivesTheirBitsAndCachesAll) {
+  const ToyModel toy;
+  const Result<Model> model = toy.Load("newest");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const std::vector<int32_t> a = ToyTokens(130, toy.shape.vocab, 1), b = {3, 4, 5}, next = {7};
+  const int64_t embedding = toy.shape.embedding;
+  std::vector<std::vector<float>> hidden;
+  for (const bool newest_only : {false, true}) {
+    Session first = MakeSession(*model, "int4", 2);
+    Result<Session> second = first.Fork();
+    ASSERT_TRUE(second.ok());
+    Llama& llama = *first.impl().engine->llama;
+    const SequenceId ids[] = {first.impl().sequence, second->impl().sequence};
+    const StepPart step[] = {{ids[0], a, newest_only}, {ids[1], b}};
+    ASSERT_TRUE(llama.Step(step, nullptr).ok());
+    const int64_t rows = newest_only ? 4 : 133;
+    hidden.emplace_back(llama.hidden(rows - 4), llama.hidden(rows));
+    const StepPart then[] = {{ids[0], next}};
+    ASSERT_TRUE(llama.Step(then, nullptr).ok());
+    hidden.back().insert(hidden.back().end(), llama.hidden(0), llama.hidden(1));
+    EXPECT_EQ(hidden.back().size(), static_cast<size_t>(5 * embedding));
+  }
+  EXPECT_EQ(hidden[0], hidden[1]);
 }
 
 TEST(Llama, ABatchThatCannotBeIsRefused) {

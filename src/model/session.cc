@@ -54,17 +54,27 @@ Status Session::Impl::Check(std::span<const int32_t> tokens) const {
   return Status::Ok();
 }
 
-Status Session::Impl::Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel) {
-  const StepPart parts[] = {{sequence, tokens}};
+Status Session::Impl::Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel,
+                           bool newest_only) {
+  const StepPart parts[] = {{sequence, tokens, newest_only}};
   KVANT_RETURN_IF_ERROR(engine->llama->Step(parts, cancel));
-  TakeHidden(static_cast<int64_t>(tokens.size()) - 1);
+  TakeHidden(newest_only ? 0 : static_cast<int64_t>(tokens.size()) - 1);
   return Status::Ok();
 }
 
 void Session::Impl::TakeHidden(int64_t row) {
   const float* from = engine->llama->hidden(row);
   hidden.assign(from, from + engine->model.impl().config.embedding);
-  has_logits = false;
+  logits.reset();
+}
+
+Result<std::shared_ptr<float>> LogitRows::Take(int64_t values) {
+  const size_t bytes = sizeof(float) * static_cast<size_t>(values);
+  if (buffer_ == nullptr || buffer_.use_count() != 1 || buffer_->bytes() < bytes) {
+    KVANT_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Create(bytes));
+    buffer_ = std::make_shared<AlignedBuffer>(std::move(buffer));
+  }
+  return std::shared_ptr<float>(buffer_, buffer_->as<float>());
 }
 
 Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& options,
@@ -105,8 +115,9 @@ Status Session::Prefill(std::span<const int32_t> tokens, const RunControl& contr
   const int64_t chunk = impl_->engine->llama->max_rows();
   for (int64_t done = 0; done < total;) {
     const int64_t count = std::min(chunk, total - done);
-    KVANT_RETURN_IF_ERROR(impl_->Step(
-        tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)), control.cancel));
+    KVANT_RETURN_IF_ERROR(
+        impl_->Step(tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
+                    control.cancel, true));
     done += count;
     if (control.progress) control.progress(done, total);
   }
@@ -144,17 +155,15 @@ Status Session::DecodeBatch(std::span<Session* const> sessions, std::span<const 
     parts.push_back({impl.sequence, tokens.subspan(i, 1)});
   }
   KVANT_RETURN_IF_ERROR(engine.llama->Step(parts, nullptr));
-  // The output matrix is the largest of all: one pass over it serves every session too.
-  const size_t vocab = static_cast<size_t>(engine.model.vocab_size());
-  engine.batch_logits.resize(sessions.size() * vocab);
-  engine.llama->Logits(engine.llama->hidden(0), static_cast<int64_t>(sessions.size()),
-                       engine.batch_logits.data());
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    Impl& impl = *sessions[i]->impl_;
-    const float* logits = engine.batch_logits.data() + i * vocab;
-    impl.TakeHidden(static_cast<int64_t>(i));
-    impl.logits.assign(logits, logits + vocab);
-    impl.has_logits = true;
+  const int64_t rows = static_cast<int64_t>(sessions.size()), vocab = engine.model.vocab_size();
+  for (int64_t i = 0; i < rows; ++i) sessions[static_cast<size_t>(i)]->impl_->TakeHidden(i);
+  // The output matrix is the largest of all: one pass over it serves every session too. Without
+  // memory for that, each session computes its logits when it is asked for them.
+  const Result<std::shared_ptr<float>> logits = engine.batch_logits.Take(rows * vocab);
+  if (!logits.ok()) return Status::Ok();
+  engine.llama->Logits(engine.llama->hidden(0), rows, logits->get());
+  for (int64_t i = 0; i < rows; ++i) {
+    sessions[static_cast<size_t>(i)]->impl_->logits = {*logits, logits->get() + i * vocab};
   }
   return Status::Ok();
 }
@@ -164,12 +173,13 @@ Result<std::span<const float>> Session::Logits() {
   if (impl.hidden.empty()) {
     return Status::InvalidArgument("there are no logits before a token was appended");
   }
-  if (!impl.has_logits) {
-    impl.logits.resize(static_cast<size_t>(impl.engine->model.vocab_size()));
-    impl.engine->llama->Logits(impl.hidden.data(), 1, impl.logits.data());
-    impl.has_logits = true;
+  const int vocab = impl.engine->model.vocab_size();
+  if (impl.logits == nullptr) {
+    KVANT_ASSIGN_OR_RETURN(const std::shared_ptr<float> logits, impl.own_logits.Take(vocab));
+    impl.engine->llama->Logits(impl.hidden.data(), 1, logits.get());
+    impl.logits = logits;
   }
-  return std::span<const float>(impl.logits);
+  return std::span<const float>(impl.logits.get(), static_cast<size_t>(vocab));
 }
 
 Result<Session> Session::Fork() {
@@ -177,7 +187,6 @@ Result<Session> Session::Fork() {
   auto fork = std::make_unique<Impl>(impl_->engine, sequence);
   fork->hidden = impl_->hidden;
   fork->logits = impl_->logits;
-  fork->has_logits = impl_->has_logits;
   return Session(std::move(fork));
 }
 
@@ -210,6 +219,7 @@ std::vector<FormatPair> Session::layer_formats() const {
 }
 
 CacheLedger Session::ledger() const { return impl_->engine->cache->ledger(); }
+int64_t Session::kv_bytes_read() const { return impl_->engine->llama->kv_bytes_read(); }
 int64_t Session::kv_bytes_read_per_token() const {
   return impl_->engine->cache->bytes_read_per_token(impl_->sequence);
 }

@@ -5,12 +5,24 @@
 #include <memory>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cache/cache.h"
 #include "kvant/session.h"
 #include "model/llama.h"
 
 namespace kvant {
+
+// Memory for logits that outlives what it is used for: sessions hold rows of it for as long as they
+// need them, and it is used again once none does.
+class LogitRows {
+ public:
+  // [values] that nobody else reads or writes. kOutOfMemory.
+  Result<std::shared_ptr<float>> Take(int64_t values);
+
+ private:
+  std::shared_ptr<AlignedBuffer> buffer_;
+};
 
 // What a session and its forks share.
 struct SessionEngine {
@@ -21,7 +33,7 @@ struct SessionEngine {
   std::unique_ptr<Cache> cache;
   std::unique_ptr<Llama> llama;
   int64_t context_tokens = 0;
-  std::vector<float> batch_logits;  // of DecodeBatch: [sessions][vocab]
+  LogitRows batch_logits;  // of DecodeBatch
 };
 
 struct Session::Impl {
@@ -31,15 +43,17 @@ struct Session::Impl {
 
   int64_t length() const { return engine->cache->length(sequence); }
   Status Check(std::span<const int32_t> tokens) const;
-  // Runs tokens as one step, at most max_rows of them. The rows stay in engine->llama.
-  Status Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel);
+  // Runs tokens as one step, at most max_rows of them. The rows stay in engine->llama: all, or the
+  // newest token's alone.
+  Status Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel,
+              bool newest_only = false);
   void TakeHidden(int64_t row);
 
   std::shared_ptr<SessionEngine> engine;
   SequenceId sequence;
-  std::vector<float> hidden;  // of the last token; empty: there is none
-  std::vector<float> logits;  // of the last token, once has_logits
-  bool has_logits = false;
+  std::vector<float> hidden;            // of the last token; empty: there is none
+  std::shared_ptr<const float> logits;  // [vocab_size] of the last token; null: not computed yet
+  LogitRows own_logits;
 };
 
 struct SessionMaker {

@@ -144,6 +144,74 @@ TEST(Session, AForkOutlivesItsParent) {
   EXPECT_EQ(fork->ledger().tokens, 71);
 }
 
+// Sessions that decode together share weights, pages and memory for logits, but no result.
+TEST(Session, ForksThatDecodeTogetherGetWhatTheyGetAlone) {
+  for (const char* kv : {"f16", "int4"}) {
+    constexpr int kForks = 3, kSteps = 40;  // past the end of a page
+    const std::vector<int32_t> tokens = ToyTokens(630, 40);
+    SessionOptions options = WithKv(kv);
+    options.context_tokens = 700;
+    Session parent = MakeSession(options), alone = MakeSession(options);
+    ASSERT_TRUE(parent.Prefill(tokens).ok());
+    ASSERT_TRUE(alone.Prefill(tokens).ok());
+    std::vector<Session> forks;
+    std::vector<Session*> together;
+    for (int i = 0; i < kForks; ++i) forks.push_back(std::move(parent.Fork()).value());
+    for (Session& fork : forks) together.push_back(&fork);
+    const std::vector<int32_t> next = ToyTokens(kForks * kSteps, 40, 9);
+    for (int step = 0; step < kSteps; ++step) {
+      const std::span<const int32_t> now = std::span(next).subspan(step * kForks, kForks);
+      ASSERT_TRUE(Session::DecodeBatch(together, now).ok());
+    }
+    for (int i = 0; i < kForks; ++i) {
+      Session fork = std::move(alone.Fork()).value();
+      for (int step = 0; step < kSteps; ++step) {
+        ASSERT_TRUE(fork.Decode(next[static_cast<size_t>(step * kForks + i)]).ok());
+      }
+      EXPECT_EQ(LogitsOf(fork), LogitsOf(forks[static_cast<size_t>(i)])) << kv << " fork " << i;
+    }
+  }
+}
+
+TEST(Session, ABatchReadsSharedPagesOnce) {
+  Session parent = MakeSession(WithKv("int4"));
+  ASSERT_TRUE(parent.Prefill(ToyTokens(500, 40)).ok());
+  std::vector<Session> forks;
+  std::vector<Session*> together;
+  for (int i = 0; i < 4; ++i) forks.push_back(std::move(parent.Fork()).value());
+  for (Session& fork : forks) together.push_back(&fork);
+
+  int64_t before = parent.kv_bytes_read();
+  ASSERT_TRUE(parent.Decode(1).ok());
+  const int64_t alone_bytes = parent.kv_bytes_read() - before;
+  EXPECT_EQ(alone_bytes, parent.kv_bytes_read_per_token());
+
+  before = parent.kv_bytes_read();
+  ASSERT_TRUE(Session::DecodeBatch(together, std::vector<int32_t>{1, 2, 3, 4}).ok());
+  const int64_t batch_bytes = parent.kv_bytes_read() - before;
+  // Beyond the first sequence, each adds its own copy of the page that it writes to: tokens 448 to
+  // 500, 2 sides in f16 of 2 heads of 16 channels in 2 layers.
+  EXPECT_EQ(batch_bytes, alone_bytes + 3 * 53 * (2 * 2 * 16 * 2 * 2));
+}
+
+TEST(Session, LogitsStayAsTheyAreWhileOtherForksDecode) {
+  Session parent = MakeSession();
+  ASSERT_TRUE(parent.Prefill(ToyTokens(50, 40)).ok());
+  Session a = std::move(parent.Fork()).value(), b = std::move(parent.Fork()).value();
+  Session* const both[] = {&a, &b};
+  ASSERT_TRUE(Session::DecodeBatch(both, std::vector<int32_t>{1, 2}).ok());
+  const std::span<const float> held = *a.Logits();  // valid until `a` changes
+  const std::vector<float> copy(held.begin(), held.end());
+  Session fork = std::move(a.Fork()).value();
+  Session* const one[] = {&b};
+  ASSERT_TRUE(Session::DecodeBatch(one, std::vector<int32_t>{3}).ok());
+  ASSERT_TRUE(b.Decode(4).ok());
+  EXPECT_NE(LogitsOf(b), copy);
+  EXPECT_EQ(std::vector<float>(held.begin(), held.end()), copy);
+  ASSERT_TRUE(a.Decode(5).ok());
+  EXPECT_EQ(LogitsOf(fork), copy);
+}
+
 TEST(Session, TruncateForgetsExactly) {
   const std::vector<int32_t> tokens = ToyTokens(200, 40);
   Session session = MakeSession(WithKv("int4"));

@@ -71,9 +71,9 @@ Result<ReadBandwidth> MeasureReadBandwidth(int threads) {
   result.threads = threads;
   result.buffer_bytes = BufferBytes(threads);
   result.passes = kPasses;
-  KVANT_ASSIGN_OR_RETURN(AlignedBuffer buffer,
-                         AlignedBuffer::Create(static_cast<size_t>(result.buffer_bytes),
-                                               kHugePageBytes));
+  KVANT_ASSIGN_OR_RETURN(
+      AlignedBuffer buffer,
+      AlignedBuffer::Create(static_cast<size_t>(result.buffer_bytes), kHugePageBytes));
   uint64_t* const words = buffer.as<uint64_t>();
   // With small pages, address translation would be measured too.
   AdviseHugePages(buffer.data(), buffer.bytes());

@@ -472,6 +472,19 @@ def test_bench_runs_sequences_side_by_side():
     assert [row["n_parallel"] for row in rows] == [1, 3]
 
 
+def test_bench_counts_what_sequences_share_once():
+    def kv_bytes(*more):
+        rows = json_of("bench", "-m", MODEL, "-p", 0, "-ntg", 1, "-npp", 640, "--kv", "f16", "-npl", "1,3", "-r", 1, *more,
+                       "-o", "json")
+        assert [row["test"] for row in rows] == ["tg1 @ d640", "tg1 x3 @ d640" + (" s512" if more else "")]
+        assert [row["n_shared"] for row in rows] == [512 if more else 640] * 2
+        return [row["kv_bytes_read_per_step"] for row in rows]
+
+    token = 23040
+    assert kv_bytes() == [641 * token, (640 + 3) * token]
+    assert kv_bytes("--shared-prefix", 512) == [641 * token, (512 + 3 * 129) * token]
+
+
 @pytest.mark.parametrize("form, marker", [("table", "times f16"), ("md", "| --"), ("csv", "format_k"),
                                           ("json", '"format_k"'), ("jsonl", '{"version"')])
 def test_bench_attention_prints_every_form(form, marker):

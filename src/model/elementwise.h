@@ -1,0 +1,21 @@
+// The small functions of a forward pass, one row at a time. Every ISA level gives the same bits:
+// all sums have one fixed order, and none of them calls libm.
+//
+// Thread rules: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace kvant {
+
+// x[i] += delta[i].
+void AddTo(const float* delta, int64_t n, float* x);
+
+// out[i] = x[i] / sqrt(mean(x^2) + epsilon) * weight[i]. out may be x.
+void RmsNorm(const float* x, const float* weight, int64_t n, float epsilon, float* out);
+
+// gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + exp(-x)). Relative error of silu below 3e-7
+// wherever it is a normal number.
+void SiluTimes(const float* up, int64_t n, float* gate);
+
+}  // namespace kvant

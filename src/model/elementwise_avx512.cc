@@ -1,0 +1,12 @@
+#include "model/elementwise_kernels.h"
+
+namespace kvant {
+namespace {
+
+#include "model/elementwise-inl.h"
+
+}  // namespace
+
+const ElementwiseKernels kElementwiseAvx512 = {AddTo, RmsNorm, SiluTimes};
+
+}  // namespace kvant
