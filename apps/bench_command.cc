@@ -1,26 +1,20 @@
 // kvant bench: speed of prompts and answers by cache format and depth, in llama-bench's terms.
-#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <memory>
-#include <optional>
 
 #include "bench_attention_command.h"
-#include "busy_report.h"
+#include "bench_rows.h"
 #include "command.h"
 #include "failure.h"
-#include "kvant/explain.h"
 #include "kvant/machine_load.h"
+#include "kvant/roofline.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "model_options.h"
-#include "rows.h"
-#include "statistics.h"
 
 namespace kvant::cli {
 namespace {
@@ -49,21 +43,6 @@ struct BenchOptions {
   bool model_given = false;
 };
 
-// One thing to time at a depth: `tokens` of prompt, or of answer in each of `parallel` sequences.
-struct Test {
-  int64_t prompt_tokens = 0, answer_tokens = 0;
-  int64_t parallel = 1;
-
-  std::string Name(int64_t depth, int64_t shared) const {
-    std::string name =
-        prompt_tokens > 0 ? fmt::format("pp{}", prompt_tokens) : fmt::format("tg{}", answer_tokens);
-    if (parallel > 1) name += fmt::format(" x{}", parallel);
-    if (depth > 0) name += fmt::format(" @ d{}", depth);
-    return parallel > 1 && shared < depth ? name + fmt::format(" s{}", shared) : name;
-  }
-  int64_t tokens() const { return prompt_tokens + answer_tokens * parallel; }
-};
-
 // One spec: a timeline that grows from depth to depth, and what its forks measured.
 struct Contender {
   KvSpec spec;
@@ -78,18 +57,13 @@ class Bench {
   Bench(const BenchOptions& options, const Model& model, double read_bytes_per_s)
       : options_(options),
         model_(model),
-        read_bytes_per_s_(read_bytes_per_s),
-        rows_(options.output.Format(),
-              {"type_k", "type_v", "test", "t/s", "KV B/token", "KV GB/s", "roofline"}),
-        header_(Header(options.model.threads)) {
-    AddModel(model.path(), model.file_bytes(), model.file_hash(), &header_);
-  }
+        rows_(options.output.Format(), options.model, model, read_bytes_per_s) {}
 
   void Run(const std::vector<KvSpec>& specs, std::vector<int64_t> depths,
-           const std::vector<Test>& tests) {
+           const std::vector<BenchTest>& tests) {
     std::sort(depths.begin(), depths.end());
     int64_t longest = 0;
-    for (const Test& test : tests)
+    for (const BenchTest& test : tests)
       longest = std::max(longest, test.prompt_tokens + test.answer_tokens);
     SessionOptions session_options = options_.model.Session({}, options_.kv.BudgetBytes());
     session_options.context_tokens = depths.back() + longest;
@@ -106,7 +80,7 @@ class Bench {
         if (depth > SharedTokens(depth)) BranchTo(depth, tests, contender);
         bar_.Update(++done_, parts);
       }
-      for (const Test& test : tests) {
+      for (const BenchTest& test : tests) {
         for (Contender& contender : contenders) contender.samples_ns.clear();
         load_.Restart();
         for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
@@ -118,8 +92,7 @@ class Bench {
         for (const Contender& contender : contenders) AddRow(test, depth, contender);
       }
     }
-    rows_.Finish();
-    if (!options_.paced) busy_.Print();
+    rows_.Finish(options_.paced);
   }
 
  private:
@@ -150,7 +123,7 @@ class Bench {
     const auto begin = Clock::now();
     Check(contender.session.Prefill(tokens));
     contender.samples_ns = {Nanoseconds(begin)};
-    if (options_.paced) AddRow(Test{depth - filled, 0, 1}, filled, contender);
+    if (options_.paced) AddRow(BenchTest{depth - filled, 0, 1}, filled, contender);
   }
 
   int64_t SharedTokens(int64_t depth) const {
@@ -158,16 +131,16 @@ class Bench {
   }
 
   // Gives each sequence of a batch tokens of its own up to the depth.
-  void BranchTo(int64_t depth, const std::vector<Test>& tests, Contender& contender) {
+  void BranchTo(int64_t depth, const std::vector<BenchTest>& tests, Contender& contender) {
     std::vector<Session>& branches = contender.branches;
-    for (const Test& test : tests) {
+    for (const BenchTest& test : tests) {
       while (static_cast<int64_t>(branches.size()) < test.parallel)
         branches.push_back(Unwrap(contender.session.Fork()));
     }
     for (Session& branch : branches) Check(branch.Prefill(RandomTokens(depth - branch.length())));
   }
 
-  void Repeat(const Test& test, int64_t depth, int repetition, Contender& contender) {
+  void Repeat(const BenchTest& test, int64_t depth, int repetition, Contender& contender) {
     AwaitTurn();
     if (repetition == 0) TimeOnce(test, contender);  // warms up, not counted
     if (options_.paced) contender.samples_ns.clear();
@@ -180,7 +153,7 @@ class Bench {
   }
 
   // Nanoseconds of one repetition on forks, which are dropped afterwards.
-  int64_t TimeOnce(const Test& test, Contender& contender) {
+  int64_t TimeOnce(const BenchTest& test, Contender& contender) {
     random_ = RandomStream(1);
     std::vector<Session> forks;
     std::vector<Session*> sessions;
@@ -199,7 +172,7 @@ class Bench {
   }
 
   // Both return when they began; the caller's clock ends the measurement.
-  Clock::time_point TimePrompt(const Test& test, Session& session) {
+  Clock::time_point TimePrompt(const BenchTest& test, Session& session) {
     const std::vector<int32_t> tokens = RandomTokens(test.prompt_tokens);
     const auto begin = Clock::now();
     Check(session.Prefill(tokens));
@@ -207,7 +180,7 @@ class Bench {
     return begin;
   }
 
-  Clock::time_point TimeAnswer(const Test& test, const std::vector<Session*>& sessions) {
+  Clock::time_point TimeAnswer(const BenchTest& test, const std::vector<Session*>& sessions) {
     const std::vector<int32_t> tokens = RandomTokens(test.answer_tokens * test.parallel);
     const auto begin = Clock::now();
     for (int64_t step = 0; step < test.answer_tokens; ++step) {
@@ -220,93 +193,22 @@ class Bench {
     return begin;
   }
 
-  std::string ModelType() const {
-    std::string type = fmt::format("{} {:.0f}M", model_.architecture(),
-                                   static_cast<double>(model_.parameters()) / 1e6);
-    const auto& types = model_.weight_types();
-    const auto most =
-        std::max_element(types.begin(), types.end(),
-                         [](const auto& a, const auto& b) { return a.file_bytes < b.file_bytes; });
-    return most == types.end() ? type : type + " " + most->type;
-  }
-
-  void AddRow(const Test& test, int64_t depth, const Contender& contender) {
-    const std::vector<double> samples_ns(contender.samples_ns.begin(), contender.samples_ns.end());
-    std::vector<double> tokens_per_s;
-    for (double ns : samples_ns)
-      tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
-    const KvGeometry g = model_.geometry();
-    const double kv_bytes = PageBytesPerToken(g, contender.spec);
-    const double median_ns = Median(samples_ns);
-    Json row = header_;
-    row.update(Json{
-        {"build_commit", header_["commit"]},
-        {"cpu_info", header_["cpu"]},
-        {"model_filename", model_.path()},
-        {"model_type", ModelType()},
-        {"model_size", model_.file_bytes()},
-        {"model_n_params", model_.parameters()},
-        {"n_batch", options_.model.chunk_tokens},
-        {"n_threads", options_.model.threads},
-        {"type_k", FormatSpec(contender.spec.k)},
-        {"type_v", FormatSpec(contender.spec.v)},
-        {"formats", LayerFormatsJson(contender.spec, g.layers)},
-        {"flash_attn", true},
-        {"test", test.Name(depth, SharedTokens(depth))},
-        {"n_prompt", test.prompt_tokens},
-        {"n_gen", test.answer_tokens},
-        {"n_depth", depth},
-        {"n_parallel", test.parallel},
-        {"n_shared", SharedTokens(depth)},
-        {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-        {"avg_ns", std::llround(Mean(samples_ns))},
-        {"stddev_ns", std::llround(StandardDeviation(samples_ns))},
-        {"median_ns", std::llround(median_ns)},
-        {"avg_ts", Mean(tokens_per_s)},
-        {"stddev_ts", StandardDeviation(tokens_per_s)},
-        {"samples_ns", contender.samples_ns},
-        {"samples_ts", tokens_per_s},
-        {"kv_bytes_per_token", Number(kv_bytes)},
-        {"kv_effective_bits", Number(8 * kv_bytes / (2.0 * g.layers * g.kv_heads * g.head_dim))},
-        {"read_bw_GBps", read_bytes_per_s_ / 1e9}});
-    // What a step must read; a prompt's chunks are bound by arithmetic, so they have no such
-    // figure.
-    std::string rate_cell, roofline_cell;
-    row["kv_bytes_read_per_step"] = row["weight_bytes_read_per_step"] = nullptr;
-    row["kv_read_GBps"] = row["roofline_pct"] = nullptr;
-    if (test.answer_tokens > 0) {
-      const double step_s = median_ns / 1e9 / static_cast<double>(test.answer_tokens);
-      const double weight_bytes = static_cast<double>(model_.weight_bytes_read_per_token());
-      const double bytes = contender.kv_read_bytes + weight_bytes;
-      row["kv_bytes_read_per_step"] = Number(contender.kv_read_bytes);
-      row["weight_bytes_read_per_step"] = Number(weight_bytes);
-      row["kv_read_GBps"] = contender.kv_read_bytes / step_s / 1e9;
-      row["roofline_pct"] = 100 * bytes / step_s / read_bytes_per_s_;
-      rate_cell = fmt::format("{:.2f}", row["kv_read_GBps"].get<double>());
-      roofline_cell = fmt::format("{:.0f} %", row["roofline_pct"].get<double>());
-    }
-    busy_.Add(load_.Read(), samples_ns, &row);
-    rows_.Add(row,
-              {FormatSpec(contender.spec.k), FormatSpec(contender.spec.v),
-               test.Name(depth, SharedTokens(depth)),
-               fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
-               Grouped(kv_bytes), rate_cell, roofline_cell});
+  void AddRow(const BenchTest& test, int64_t depth, const Contender& contender) {
+    rows_.Add(test, depth, SharedTokens(depth), contender.spec, contender.samples_ns,
+              contender.kv_read_bytes, load_.Read());
   }
 
   const BenchOptions& options_;
   const Model& model_;
-  double read_bytes_per_s_;
-  RowPrinter rows_;
-  Json header_;
+  BenchRows rows_;
   RandomStream random_{0};
   LoadMeter load_;
-  BusyReport busy_;
   Progress bar_{"bench"};
   double done_ = 0;
 };
 
-std::vector<Test> MakeTests(const BenchOptions& o) {
-  std::vector<Test> tests;
+std::vector<BenchTest> MakeTests(const BenchOptions& o) {
+  std::vector<BenchTest> tests;
   for (int64_t tokens : ParseCounts("--n-prompt", o.prompts)) {
     if (tokens > 0) tests.push_back({tokens, 0, 1});
   }
@@ -333,7 +235,7 @@ int RunBench(const BenchOptions& o) {
     if (kv.v.empty()) kv.v = "f16";
   }
   const std::vector<KvSpec> specs = kv.Specs();
-  const std::vector<Test> tests = MakeTests(o);
+  const std::vector<BenchTest> tests = MakeTests(o);
   const std::vector<int64_t> depths = ParseCounts("--n-depth", o.depths);
   (void)o.output.Format();
   const GgufSummary file = o.model.Inspect();
