@@ -237,6 +237,9 @@ int RunBench(const BenchOptions& o) {
   const std::vector<KvSpec> specs = kv.Specs();
   const std::vector<BenchTest> tests = MakeTests(o);
   const std::vector<int64_t> depths = ParseCounts("--n-depth", o.depths);
+  if (o.paced && o.shared_tokens >= 0) {
+    throw UsageError("--paced does not go with --shared-prefix: its sequences fill without a turn");
+  }
   (void)o.output.Format();
   const GgufSummary file = o.model.Inspect();
   for (const KvSpec& spec : specs) o.model.CheckFits(file, spec);

@@ -139,6 +139,8 @@ def parse(arguments):
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("peers"),
                         help="writes OUTPUT.md and OUTPUT.json [peers]")
     options = parser.parse_args(arguments)
+    if min(options.depths) < 1:
+        parser.error("a depth of 0 has no cache to fill: depths begin at 1")
     if options.depths[0] < 1:
         parser.error("depths begin at 1: every engine has something in its cache")
     if not options.model.exists():

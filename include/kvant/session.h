@@ -75,8 +75,8 @@ class Session {
   std::vector<FormatPair> layer_formats() const;  // effective, one a layer
   CacheLedger ledger() const;                     // of the cache: forks share it
   int64_t kv_bytes_read_per_token() const;        // by a decode step at this length, alone
-  // By all steps so far of this session and its forks: what attention read of the cache, pages that
-  // the sessions of a DecodeBatch share once a step.
+  // By all steps so far of all sessions that share this one's cache: what attention read of the
+  // cache, pages that the sessions of a DecodeBatch share once a step.
   int64_t kv_bytes_read() const;
 
   // Of the library itself.

@@ -84,8 +84,9 @@ KVANT_INLINE I PackRounded(int count, int8_t* to, const RoundedAt& rounded_at) {
   return units;
 }
 
-// Rounds x[0..count) of one row in groups, for the axes that few caches use. Figures of group g, a
-// slot: step; constant = what the centre of the codes adds to its dots, in units; mass.
+// Rounds x[0..count) of one row in groups (a multiple of 16), for the axes that few caches use.
+// Figures of group g, a slot: step; constant = what the centre of the codes adds to its dots, in
+// units; mass.
 inline void RoundGroups(const float* x, int count, int group, float centre, int row, int8_t* to,
                         SegmentScratch& s) {
   alignas(64) float step[kLaneBlock];
@@ -117,6 +118,17 @@ inline void RoundGroups(const float* x, int count, int group, float centre, int 
     }
     s.constant[v] = centre * static_cast<float>(sum);
   }
+}
+
+// The figures of all rows of a slot: the step, and the constant: the offsets' share less what the
+// centre of the codes adds to the dots.
+//   constant: per-lane sums of the offsets' share      units: per-lane sums of the rounded values
+KVANT_INLINE void StoreFigures(int slot, F step, F centre, const F (&constant)[4],
+                               const I (&units)[4], SegmentScratch& s) {
+  const F middle = Mul(centre, ToFloat(ReduceAddI4(units[0], units[1], units[2], units[3])));
+  const F sums = ReduceAdd4(constant[0], constant[1], constant[2], constant[3]);
+  Store(s.step + FigureOf(slot, 0), step);
+  Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
 }
 
 // Folds the scales of one slot into the vectors of all rows, x * scale, and rounds them to 8 bits.
@@ -170,10 +182,7 @@ KVANT_INLINE void FoldSlot(const MetadataReader& reader, F centre, const std::by
       }
     }
   });
-  const F middle = Mul(centre, ToFloat(ReduceAddI4(units[0], units[1], units[2], units[3])));
-  const F sums = ReduceAdd4(constant[0], constant[1], constant[2], constant[3]);
-  Store(s.step + FigureOf(slot, 0), step);
-  Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
+  StoreFigures(slot, step, centre, constant, units, s);
 }
 
 // The same for many slots; constant becomes what no code carries. Slots are independent of each

@@ -72,11 +72,12 @@ void AttentionPlan::Update(std::span<const AttentionTask> tasks, int threads) {
   Restart();
 }
 
-bool AttentionPlan::Fits(std::span<const AttentionTask> tasks, int threads) const {
+bool AttentionPlan::Fits(std::span<const AttentionTask> tasks, int threads) {
   if (!complete_ || threads != shares_.threads() || tasks.size() != shapes_.size()) return false;
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (!(ShapeOf(tasks[i]) == shapes_[i])) return false;
   }
+  if (CountFirstPages(tasks) != first_pages_) return false;  // more is shared than before, or less
   for (const PlannedSegment& s : segments_) {
     for (int r = s.first_reader + 1; r < s.end_reader; ++r) {
       PlannedSegment other = s;
@@ -85,6 +86,14 @@ bool AttentionPlan::Fits(std::span<const AttentionTask> tasks, int threads) cons
     }
   }
   return true;
+}
+
+int AttentionPlan::CountFirstPages(std::span<const AttentionTask> tasks) {
+  scratch_pages_.clear();
+  for (const AttentionTask& task : tasks) scratch_pages_.push_back(FirstPage(task));
+  std::sort(scratch_pages_.begin(), scratch_pages_.end());
+  const auto end = std::unique(scratch_pages_.begin(), scratch_pages_.end());
+  return static_cast<int>(end - scratch_pages_.begin());
 }
 
 void AttentionPlan::Make(std::span<const AttentionTask> tasks, int threads) {
@@ -106,6 +115,7 @@ void AttentionPlan::Make(std::span<const AttentionTask> tasks, int threads) {
   left_.resize(tasks.size());
   AddSplitTasks(tasks);
   shares_.Cut(costs_, threads);
+  first_pages_ = CountFirstPages(tasks);
   complete_ = true;
 }
 

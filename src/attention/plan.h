@@ -114,7 +114,9 @@ class AttentionPlan {
   const RunShape& ShapeOf(const PlannedSegment& segment) const {
     return shapes_[static_cast<size_t>(segment.task)].runs[segment.run];
   }
-  bool Fits(std::span<const AttentionTask> tasks, int threads) const;
+  bool Fits(std::span<const AttentionTask> tasks, int threads);
+  // Distinct first pages of the tasks: forks of one sequence have the same.
+  int CountFirstPages(std::span<const AttentionTask> tasks);
   void Make(std::span<const AttentionTask> tasks, int threads);
   template <typename Visit>
   void ForEachSegment(int task, const Visit& visit) const;
@@ -131,6 +133,8 @@ class AttentionPlan {
   void Restart();
 
   std::vector<TaskShape> shapes_;
+  std::vector<const std::byte*> scratch_pages_;
+  int first_pages_ = 0;
   std::vector<PlannedTask> tasks_;
   std::vector<PlannedSegment> segments_;
   std::vector<Reader> readers_;

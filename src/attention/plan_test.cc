@@ -54,6 +54,17 @@ TEST(AttentionPlan, SharedSegmentsComeFirstThenEachTaskReadsItsOwnStraightOn) {
   EXPECT_EQ(plan.states(), 8);  // both tasks have four segments each
 }
 
+TEST(AttentionPlan, TasksOfTheSameShapeThatNowSharePagesArePlannedAnew) {
+  Pages pages;
+  const std::vector<AttentionTask> apart = {pages.Task(1024, 0), pages.Task(1024, 0)};
+  const std::vector<AttentionTask> forks = {pages.Task(1024, 16), pages.Task(1024, 16)};
+  AttentionPlan plan;
+  plan.Update(apart, 1);
+  plan.Update(forks, 1);
+  EXPECT_EQ(plan.read_bytes(), kTokenBytes * 1024);
+  EXPECT_EQ(plan.plans_made(), 2);
+}
+
 // Pages shared up to the middle of a segment: its readers do not merge, but follow each other.
 TEST(AttentionPlan, SegmentsThatShareOnlyTheirFirstPagesAreNeighbours) {
   Pages pages;

@@ -64,9 +64,11 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
   const SideLayout& side = segment.layout->k;
   const MetadataReader reader(side);
   const int stride = RoundedBytes(side.padded_dim);
+  // A group that is the whole head takes the padding too.
+  const int group = DivideUp(side.group, kLaneBlock) * kLaneBlock;
   for (int r = 0; r < rows.rows; ++r) {
-    RoundGroups(rows.q[r], side.padded_dim, side.group, CentreOf(side.format), r,
-                s.rounded + r * stride, s);
+    RoundGroups(rows.q[r], side.padded_dim, group, CentreOf(side.format), r, s.rounded + r * stride,
+                s);
   }
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group;

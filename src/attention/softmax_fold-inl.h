@@ -78,10 +78,7 @@ KVANT_INLINE void FoldProbabilities(const MetadataReader& reader, F centre, cons
       units[r()] = SumBytes(units[r()], packed);
     }
   });
-  const F middle = Mul(centre, ToFloat(ReduceAddI4(units[0], units[1], units[2], units[3])));
-  const F sums = ReduceAdd4(constant[0], constant[1], constant[2], constant[3]);
-  Store(s.step + FigureOf(slot, 0), step);
-  Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
+  StoreFigures(slot, step, centre, constant, units, s);
 }
 
 // Channel group g of block i is slot g * num_blocks + i. Asks for `lines` lines a block.

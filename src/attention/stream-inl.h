@@ -57,7 +57,12 @@ class Stream {
     return lines <= 0 ? 0 : (lines + calls - 1) / calls;
   }
   int all_lines() const { return all_lines_; }
-  void Finish() { Burst(lines_left_); }
+  void Finish() {
+    while (lines_left_ > 0) {
+      const auto to_page_end = static_cast<int>((end_ - at_) / kLineBytes);
+      Burst(lines_left_ < to_page_end ? lines_left_ : to_page_end);
+    }
+  }
 
  private:
   // Blocks of one page follow each other.

@@ -110,7 +110,6 @@ inline F AddToExponent(F a, F biased) {
   };
   return {add(a.lo, biased.lo), add(a.hi, biased.hi)};
 }
-inline I AddI(I a, I b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 inline int32_t ReduceAddI(I a) {
   const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));

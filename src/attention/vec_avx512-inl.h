@@ -76,7 +76,6 @@ inline F AddToExponent(F a, F biased) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(biased), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), exponent));
 }
-inline I AddI(I a, I b) { return _mm512_add_epi32(a, b); }
 inline int32_t ReduceAddI(I a) {
   const __m256i eight =
       _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti32x8_epi32(a, 1));

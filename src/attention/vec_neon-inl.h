@@ -125,9 +125,6 @@ inline F AddToExponent(F a, F biased) {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(a.v[i]), exponent));
   });
 }
-inline I AddI(I a, I b) {
-  return MapQuarters<I>([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
-}
 inline int32x4_t SumQuarters(I a) {  // in every lane
   const int32x4_t four = vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]));
   const int32x4_t two = vpaddq_s32(four, four);

@@ -1,6 +1,6 @@
 // Vectors of 16 lanes in plain C++: the reference meaning of every operation that the attention
-// kernels use. The AVX2 and AVX-512 twins give the same bits. Included once, inside an anonymous
-// namespace, by the ISA's own source file.
+// kernels use. Its AVX2, AVX-512 and NEON twins give the same bits. Included once, inside an
+// anonymous namespace, by the ISA's own source file.
 
 constexpr int kTileBlocks =
     KVANT_TILE(2);  // accumulator tile of the integer dot: lane blocks x rows
@@ -146,10 +146,6 @@ inline F AddToExponent(F a, F biased) {
     std::memcpy(&f, &bits, 4);
     return f;
   });
-}
-inline I AddI(I a, I b) {
-  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
-  return a;
 }
 inline int32_t ReduceAddI(I a) {
   int32_t sum = 0;

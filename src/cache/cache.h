@@ -98,6 +98,7 @@ class Cache {
   int64_t bytes_read_per_token(SequenceId seq) const;
 
   // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open.
+  // Valid until the next change of the cache; a commit may move it.
   const std::byte* StoredPage(SequenceId seq, int layer, int kv_head, int64_t page) const;
 
   struct PoolCount {

@@ -1,6 +1,8 @@
 // Puts pages of a head side by side again after token-by-token growth.
 #include <cstring>
 #include <functional>
+#include <new>
+#include <numeric>
 
 #include "base/aligned_buffer.h"
 #include "cache/cache_impl.h"
@@ -8,26 +10,37 @@
 namespace kvant {
 namespace {
 
-// Trades the pages' places, so that the first pointers have the lowest addresses. The memory stays
-// the same; without room for a copy everything stays as it is.
+// Trades the pages' places, so that the first pointers have the lowest addresses. Follows the
+// cycles of the permutation with one page of room: what is in order already costs nothing.
 void SortPlaces(const std::vector<std::byte**>& pages, size_t page_bytes) {
-  Result<AlignedBuffer> copy = AlignedBuffer::Create(pages.size() * page_bytes);
-  if (!copy.ok()) return;
-  std::vector<std::byte*> places;
-  for (size_t i = 0; i < pages.size(); ++i) {
-    std::memcpy(copy->data() + i * page_bytes, *pages[i], page_bytes);
-    places.push_back(*pages[i]);
-  }
-  std::sort(places.begin(), places.end(), std::less<>());
-  for (size_t i = 0; i < pages.size(); ++i) {
-    std::memcpy(places[i], copy->data() + i * page_bytes, page_bytes);
-    *pages[i] = places[i];
+  std::vector<size_t> by_place(pages.size()), rank(pages.size());  // inverse of each other
+  std::iota(by_place.begin(), by_place.end(), size_t{0});
+  std::sort(by_place.begin(), by_place.end(), [&](size_t a, size_t b) {
+    return std::less<const std::byte*>()(*pages[a], *pages[b]);
+  });
+  for (size_t place = 0; place < by_place.size(); ++place) rank[by_place[place]] = place;
+  std::vector<std::byte*> places(pages.size());
+  for (size_t i = 0; i < pages.size(); ++i) places[rank[i]] = *pages[i];
+  Result<AlignedBuffer> spare = AlignedBuffer::Create(page_bytes);
+  if (!spare.ok()) return;
+  for (size_t first = 0; first < pages.size(); ++first) {
+    if (*pages[first] == places[first]) continue;
+    std::memcpy(spare->data(), *pages[first], page_bytes);
+    size_t hole = first;  // the page whose old place is free
+    for (size_t next = rank[hole]; next != first; next = rank[hole]) {
+      std::memcpy(places[next], *pages[next], page_bytes);
+      hole = next;
+      *pages[next] = places[next];
+    }
+    std::memcpy(places[first], spare->data(), page_bytes);
+    *pages[first] = places[first];
   }
 }
 
 }  // namespace
 
-void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const {
+// Without memory for the lists the pages stay where they are: slower to read, and right.
+void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const try {
   for (size_t i = 0; i < pools.size(); ++i) {
     const PoolEntry& entry = pools[i];
     if (entry.use != PageUse::kStored && entry.use != PageUse::kKept) continue;
@@ -35,19 +48,21 @@ void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const {
     ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {
       const int pool = layer.coded ? layer.stored_pool : layer.open_pool;
       if (pool != static_cast<int>(i)) return;
-      // Pages that are complete, before the step and now; a longer step makes runs by itself.
       const auto complete = [&](int64_t length) {
         return layer.coded ? SealedPages(length) : static_cast<int>(length / page_tokens);
       };
-      const int end = complete(seq.length) / kRunPages * kRunPages;
-      if (end == 0 || complete(length_before) != end - 1) return;
+      const int before = complete(length_before), now = complete(seq.length);
+      const int end = now / kRunPages * kRunPages;
+      // A step of kRunPages pages or more made runs by itself.
+      if (before >= end || now - before >= kRunPages) return;
       std::byte** const table = layer.coded ? head.stored : head.open;
       for (int p = end - kRunPages; p < end; ++p) {
         if (!entry.pool->IsShared(table[p])) pages.push_back(&table[p]);
       }
     });
-    if (!pages.empty()) SortPlaces(pages, static_cast<size_t>(entry.layout.page_bytes));
+    SortPlaces(pages, static_cast<size_t>(entry.layout.page_bytes));
   }
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace kvant

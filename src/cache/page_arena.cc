@@ -34,12 +34,16 @@ Result<std::byte*> PageArena::Take(int64_t bytes) {
       static_cast<int64_t>(blocks_.back().memory.bytes()) - blocks_.back().cut_bytes < bytes) {
     // Grows with the pool, so that a small one does not hold address space it never needs.
     const int64_t wanted = std::max(bytes, std::min(2 * taken_bytes_, kMaxBlockBytes));
-    const bool large = wanted >= static_cast<int64_t>(kHugePageBytes);
-    Block block;
-    KVANT_ASSIGN_OR_RETURN(
-        block.memory,
-        AlignedBuffer::Create(static_cast<size_t>(wanted), large ? kHugePageBytes : kAlignment));
-    blocks_.push_back(std::move(block));
+    const auto create = [](int64_t block_bytes) {
+      const bool large = block_bytes >= static_cast<int64_t>(kHugePageBytes);
+      return AlignedBuffer::Create(static_cast<size_t>(block_bytes),
+                                   large ? kHugePageBytes : kAlignment);
+    };
+    Result<AlignedBuffer> memory = create(wanted);
+    // Where address space is short, what is needed may still fit.
+    if (!memory.ok() && wanted > bytes) memory = create(bytes);
+    if (!memory.ok()) return memory.status();
+    blocks_.push_back({std::move(*memory), 0, 0, 0});
   }
   Block& block = blocks_.back();
   std::byte* const data = block.memory.data() + block.cut_bytes;

@@ -1,7 +1,7 @@
 // PageArena: where the slabs of one pool lie. Slabs follow each other in a few large blocks of
 // address space, so that huge pages form across their borders: a slab of 3 MB alone holds one at
-// most. Only what a slab covers is ever touched, and what is given back is returned to the system
-// at once: the address space of a block is not memory.
+// most. Only what a slab covers is touched by kvant, and what is given back is returned to the
+// system at once: the address space of a block is not memory.
 //
 // Thread rules: one caller at a time.
 #pragma once

@@ -7,7 +7,8 @@
 // first slab that has one, lowest index first: consecutive pages of a head tend to be neighbours.
 // free + used = total, always.
 //
-// Thread rules: every call locks the pool; references keep a page's bytes where they are.
+// Thread rules: every call locks the pool; a page stays where it is while it is shared; the owner
+// of the only reference may copy its bytes elsewhere.
 #pragma once
 
 #include <atomic>

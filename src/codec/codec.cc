@@ -70,7 +70,7 @@ EncodeCodedFn EncodeOfLevel() {
     case Isa::kNeon:
       return EncodeCodedNeon;
 #endif
-    default:
+    default:  // scalar, and the levels of other processors
       return nullptr;
   }
 }
@@ -87,7 +87,7 @@ DecodeCodedFn DecodeOfLevel() {
     case Isa::kNeon:
       return DecodeCodedNeon;
 #endif
-    default:
+    default:  // as above
       return nullptr;
   }
 }

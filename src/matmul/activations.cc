@@ -7,6 +7,7 @@
 #include "matmul/kernels.h"
 
 namespace kvant {
+
 Result<Activations> Activations::Create(int64_t max_tokens, int64_t max_cols, ActivationMode mode) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   constexpr int64_t kMax = int64_t{1} << 30;

@@ -73,7 +73,11 @@ inline void DotGroup(const MatMulJob& job, const uint8_t* w, const ActivationGro
 struct Upcoming {
   void Prefetch() {
     for (int64_t at = 0; at < group_bytes && bytes < stop; at += kUnitBytes, bytes += kUnitBytes) {
-      near ? __builtin_prefetch(bytes, 0, 3) : __builtin_prefetch(bytes, 0, 2);
+      if (near) {
+        __builtin_prefetch(bytes, 0, 3);
+      } else {
+        __builtin_prefetch(bytes, 0, 2);
+      }
     }
   }
 

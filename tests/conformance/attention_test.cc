@@ -39,6 +39,8 @@ constexpr Pair kPairs[] = {
     {"q4_0", "q4_0"},
     {"q5_1", "q4_1"},
     {"iq4_nl", "iq4_nl"},
+    {"int8:token", "int4:token"},
+    {"int4:token:g128:min", "int8:token:none"},
     {"int8:channel", "f16"},
     {"bf16", "int4:token:g64"},
 };
