@@ -131,58 +131,71 @@ KVANT_INLINE void StoreFigures(int slot, F step, F centre, const F (&constant)[4
   Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
 }
 
-// Folds the scales of one slot into the vectors of all rows, x * scale, and rounds them to 8 bits.
-// The products wait in registers where a vector has 64 values, else in memory.
+// Folds the scales of one slot into vectors of 64 values, and rounds the products to 8 bits. They
+// wait in registers for the step, which their largest sets.
+//   scales: [64] f16      value(r, v): values 16 v .. 16 v + 15 of row r      to: [NR][64]
+template <int NR, typename Value>
+KVANT_INLINE void FoldSlot64(const MetadataReader& reader, F centre, const std::byte* scales,
+                             const Value& value, int slot, int8_t* to, SegmentScratch& s) {
+  F amax[4], constant[4], product[NR][4];
+  I units[4];
+  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
+    amax[r()] = constant[r()] = Zero();
+    units[r()] = ZeroI();
+  });
+  Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
+    F scale, centred;
+    reader.Read(scales + 2 * kLaneBlock * v(), scale, centred);
+    Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+      const F x = value(r, v);
+      product[r()][v()] = Mul(x, scale);
+      amax[r()] = MaxAbs(amax[r()], product[r()][v()]);
+      constant[r()] = Fma(x, centred, constant[r()]);
+    });
+  });
+  const F largest = ReduceMax4(amax[0], amax[1], amax[2], amax[3]);
+  const F inverse = InverseStep(largest);
+  Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+    const F factor = LaneQuad<r()>(inverse);
+    const auto round = [&](int v)
+                           KVANT_INLINE_LAMBDA { return Round(Mul(product[r()][v], factor)); };
+    const B packed = PackQuads(round(0), round(1), round(2), round(3));
+    StoreB(to + r() * 64, packed);
+    units[r()] = SumBytes(units[r()], packed);
+  });
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, units, s);
+}
+
+// The same for vectors of any length; the products wait in memory.
 //   scales: [count] f16      x[r]: [count] values      to: [NR][RoundedBytes(count)]
-template <int NR, bool kIn64>
-KVANT_INLINE void FoldSlot(const MetadataReader& reader, F centre, const std::byte* scales,
-                           const float* const (&x)[NR], int count, int slot, int8_t* to,
-                           SegmentScratch& s) {
-  constexpr int kKept = kIn64 ? 4 : 1;
-  F amax[4], constant[4], kept[NR][kKept];
-  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA { amax[r()] = constant[r()] = Zero(); });
-  const auto fold16 = [&](int i, auto keep) KVANT_INLINE_LAMBDA {
+template <int NR>
+KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std::byte* scales,
+                              const float* const (&x)[NR], int count, int slot, int8_t* to,
+                              SegmentScratch& s) {
+  F amax[4], constant[4];
+  I units[4];
+  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
+    amax[r()] = constant[r()] = Zero();
+    units[r()] = ZeroI();
+  });
+  for (int i = 0; i < count; i += kLaneBlock) {
     F scale, centred;
     reader.Read(scales + 2 * i, scale, centred);
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
-      const F value = Load(x[r()] + i), folded = Mul(value, scale);
-      keep(r, folded);
-      amax[r()] = MaxAbs(amax[r()], folded);
+      const F value = Load(x[r()] + i), product = Mul(value, scale);
+      Store(s.product[r()] + i, product);
+      amax[r()] = MaxAbs(amax[r()], product);
       constant[r()] = Fma(value, centred, constant[r()]);
     });
-  };
-  if constexpr (kIn64) {
-    Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
-      fold16(v() * kLaneBlock,
-             [&](auto r, F folded) KVANT_INLINE_LAMBDA { kept[r()][v()] = folded; });
-    });
-  } else {
-    for (int i = 0; i < count; i += kLaneBlock) {
-      fold16(i, [&](auto r, F folded) KVANT_INLINE_LAMBDA { Store(s.product[r()] + i, folded); });
-    }
   }
   const F largest = ReduceMax4(amax[0], amax[1], amax[2], amax[3]);
-  const F inverse = InverseStep(largest), step = Mul(largest, Set(1.0f / 127.0f));
-  I units[4];
-  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
-    if constexpr (r() >= NR) {
-      units[r()] = ZeroI();
-    } else {
-      const F factor = LaneQuad<r()>(inverse);
-      if constexpr (kIn64) {
-        const auto round = [&](int v)
-                               KVANT_INLINE_LAMBDA { return Round(Mul(kept[r()][v], factor)); };
-        const B packed = PackQuads(round(0), round(1), round(2), round(3));
-        StoreB(to + r() * 64, packed);
-        units[r()] = SumBytes(ZeroI(), packed);
-      } else {
-        units[r()] = PackRounded(count, to + r() * RoundedBytes(count), [&](int i) {
-          return Round(Mul(Load(s.product[r()] + i), factor));
-        });
-      }
-    }
+  const F inverse = InverseStep(largest);
+  Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
+    const F factor = LaneQuad<r()>(inverse);
+    units[r()] = PackRounded(count, to + r() * RoundedBytes(count),
+                             [&](int i) { return Round(Mul(Load(s.product[r()] + i), factor)); });
   });
-  StoreFigures(slot, step, centre, constant, units, s);
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, units, s);
 }
 
 // The same for many slots; constant becomes what no code carries. Slots are independent of each
@@ -194,19 +207,18 @@ inline void FoldSlots(const SideLayout& side, int slots, int count, const Scales
   const MetadataReader reader(side);
   const F centre = Set(CentreOf(side.format));
   const int slot_bytes = NR * RoundedBytes(count);
-  const auto each = [&](auto in64) KVANT_INLINE_LAMBDA {
-    for (int slot = 0; slot < slots; ++slot) {
-      const float* x[NR];
-      Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA { x[r()] = x_of(slot, r()); });
-      stream.Burst(lines);
-      FoldSlot<NR, in64()>(reader, centre, scales_of(slot), x, count, slot,
-                           s.rounded + slot * slot_bytes, s);
+  for (int slot = 0; slot < slots; ++slot) {
+    const float* x[NR];
+    Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA { x[r()] = x_of(slot, r()); });
+    int8_t* const to = s.rounded + slot * slot_bytes;
+    stream.Burst(lines);
+    if (count == 64) {
+      const auto value = [&](auto r, auto v)
+                             KVANT_INLINE_LAMBDA { return Load(x[r()] + v() * kLaneBlock); };
+      FoldSlot64<NR>(reader, centre, scales_of(slot), value, slot, to, s);
+    } else {
+      FoldSlotAny<NR>(reader, centre, scales_of(slot), x, count, slot, to, s);
     }
-  };
-  if (count == 64) {
-    each(std::true_type{});
-  } else {
-    each(std::false_type{});
   }
 }
 

@@ -68,7 +68,6 @@ struct alignas(64) SegmentScratch {
   float step[kMaxFigures];                 // value of one unit of a rounded vector
   float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
   float mass[kMaxFigures];                 // sum of the vector before rounding
-  float block_max[16 * kSegmentBlocks];    // largest visible score of a block
   float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in
   float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
   float centred[kMaxPaddedDim];            // value of the middle code of each group

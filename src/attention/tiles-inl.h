@@ -12,9 +12,6 @@ KVANT_INLINE void Unroll(const Fn& fn) {
   UnrollEach(std::make_integer_sequence<int, N>{}, fn);
 }
 
-template <int kValue>
-inline constexpr std::integral_constant<int, kValue> kIndex{};
-
 // Calls fn(NB, NR, block, row) with constants NB x NR that tile `blocks` x `rows` accumulators.
 template <typename Fn>
 inline void ForTileRows(auto nb, int block, int rows, const Fn& fn) {
