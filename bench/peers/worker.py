@@ -39,6 +39,26 @@ def features_in(system_info):
     return " ".join(re.findall(r"(\w+) = 1", system_info))
 
 
+class CachePeer:
+    """A peer whose cache can be cut back: it has `depth`, _read(count, chunk) in nanoseconds, and _return() to depth."""
+
+    def fill(self, depth):
+        taken = self._read(depth - self.depth, 512)
+        self.depth = depth
+        return taken
+
+    def prompt(self, count):
+        return self._pass_over(count, 512)
+
+    def decode(self, count):
+        return self._pass_over(count, 1)
+
+    def _pass_over(self, count, chunk):
+        taken = self._read(count, chunk)
+        self._return()
+        return taken
+
+
 def serve(peer_class):
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)

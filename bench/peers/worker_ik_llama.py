@@ -7,7 +7,7 @@ from ik_llama_cpp import _ctypes_api as api
 from ik_llama_cpp import _lib_loader
 from ik_llama_cpp._internals import IkModel, make_batch_range
 
-from worker import Tokens, elapsed_ns, features_in, serve
+from worker import CachePeer, Tokens, elapsed_ns, features_in, serve
 
 TYPES = {"f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30, "q6_0": 133, "q8_KV": 151}  # ggml_type
 # The package does not bind these two; loading the library again gives the same instance.
@@ -17,7 +17,7 @@ library.llama_kv_cache_seq_rm.restype = ctypes.c_bool
 library.llama_print_system_info.restype = ctypes.c_char_p
 
 
-class IkLlama:
+class IkLlama(CachePeer):
     def __init__(self, model, cache, threads, context_tokens):
         self.model = IkModel(model)
         name, _, rotated = cache.partition("+")
@@ -54,21 +54,6 @@ class IkLlama:
 
     def _return(self):
         library.llama_kv_cache_seq_rm(self.context, 0, self.depth, -1)
-
-    def fill(self, depth):
-        taken = self._read(depth - self.depth, 512)
-        self.depth = depth
-        return taken
-
-    def prompt(self, count):
-        taken = self._read(count, 512)
-        self._return()
-        return taken
-
-    def decode(self, count):
-        taken = self._read(count, 1)
-        self._return()
-        return taken
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from importlib.metadata import version
 import numpy
 import onnxruntime_genai
 
-from worker import Tokens, elapsed_ns, serve
+from worker import CachePeer, Tokens, elapsed_ns, serve
 
 
-class OnnxRuntime:
+class OnnxRuntime(CachePeer):
     def __init__(self, model, cache, threads, context_tokens):
         config = onnxruntime_genai.Config(model)
         # One buffer for the old and the new cache: the folder of a quantized cache says no, but it is
@@ -30,20 +30,8 @@ class OnnxRuntime:
         tokens = numpy.array(self.tokens.take(count), dtype=numpy.int32)
         return elapsed_ns(lambda: [self.generator.append_tokens(tokens[i:i + chunk]) for i in range(0, count, chunk)])
 
-    def fill(self, depth):
-        taken = self._read(depth - self.depth, 512)
-        self.depth = depth
-        return taken
-
-    def prompt(self, count):
-        taken = self._read(count, 512)
+    def _return(self):
         self.generator.rewind_to(self.depth)
-        return taken
-
-    def decode(self, count):
-        taken = self._read(count, 1)
-        self.generator.rewind_to(self.depth)
-        return taken
 
 
 if __name__ == "__main__":
