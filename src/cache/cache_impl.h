@@ -102,7 +102,7 @@ struct Cache::Impl {
   // cache_regroup.cc: pages that came one by one lie as far apart as there are heads; every
   // kRunPages of them change places so that those of a head are neighbours, or near where other
   // sequences grow too. An int4 page (D 64,
-  // G 3, Zen 4) takes 474 ns to attend to where it lies alone, 309 in a run of 8, 285 in a long
+  // G 3, Zen 4) takes 498 ns to attend to where it lies alone, 310 in a run of 8, 289 in a long
   // one.
   static constexpr int kRunPages = 8;
   void Regroup(Sequence& seq, int64_t length_before) const;
