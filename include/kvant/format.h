@@ -32,6 +32,11 @@ enum class Levels {
   kFloat,     // no codes: the value itself in a float type
   kUniform,   // evenly spaced codes of 2, 3, 4, 5, 6 or 8 bits
   kCodebook,  // iq4_nl: 16 signed 8-bit levels, one scale a group
+  // Of whole vectors, rotated before they come to the cache (codec/rotation.h): levels of a normal
+  // distribution in units of the vector's own norm. 8-bit tables: codec/level_tables.h.
+  kLloydMax,   // the nearest of 2^bits levels
+  kTrellis16,  // the window of 4 bits of the stream of codes tells the level (trellis-coded)
+  kTrellis64,  // the same with a window of 6 bits
 };
 enum class FloatType { kF32, kF16, kBf16 };
 enum class Axis {
@@ -47,14 +52,24 @@ struct Format {
   Axis axis = Axis::kToken;
   int group = 0;  // values that share one scale; 0: the whole head (axis token only)
   Offset offset = Offset::kNone;
+  bool norms_8bit = false;  // normed: the norms in 8 bits between the page's least and largest
+  bool page_mean = false;  // normed, K only: each page's mean, 8 bits a channel, is taken off first
+  bool balanced = false;   // normed, K only: channels scaled by sqrt(rms q / rms k) and back
 
   bool operator==(const Format&) const = default;
 
   bool is_float() const { return levels == Levels::kFloat; }
+  // One norm a token and codes of the vector's direction; wants rotated vectors.
+  bool is_normed() const {
+    return levels == Levels::kLloydMax || levels == Levels::kTrellis16 ||
+           levels == Levels::kTrellis64;
+  }
 
-  // Bytes of metadata of one group: an f16 scale and, unless symmetric, one 16-bit offset or zero.
+  // Bytes of metadata of one group: an f16 scale and, unless symmetric, one 16-bit offset or zero;
+  // of a normed format the norm of one token.
   int metadata_bytes_per_group() const {
     if (is_float()) return 0;
+    if (is_normed()) return norms_8bit ? 1 : 2;
     return offset == Offset::kNone || offset == Offset::kExtreme ? 2 : 4;
   }
 
@@ -72,6 +87,8 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 
 // Parses one side's spec:
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
+//   tq{2,3,4}[:mean][:bal][:n8]     rotated, Lloyd-Max levels
+//   tc{2,3}[...]  tcx{2,3,4}[...]   rotated, trellis-coded with a table of 16 or of 64 levels
 // Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
 // channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
 // kInvalidArgument names the part that is wrong and lists what is possible.

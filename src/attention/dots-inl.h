@@ -1,12 +1,35 @@
 // Integer dots over coded planes. Included by kernel_body-inl.h inside an anonymous namespace.
 
-// How codes are stored is told by three constants: bits of the low and of the high plane, and
-// whether the code is an index into a table of levels.
+// How codes are stored is told by three constants: bits of the low and of the high plane, and what
+// turns a code into a level.
+enum class Code {
+  kPlain,      // it is the level
+  kTable,      // an index into 16 levels
+  kTrellis16,  // with the low bits of what follows it in its chain an index into 16 levels
+  kTrellis64,  // the same, 64 levels
+};
+template <Code kCode>
+struct LevelsIn {  // registers
+  explicit LevelsIn(const uint8_t* levels) : table(LoadTable(levels)) {}
+  KVANT_INLINE B Of(B index) const { return Lookup(table, index); }
+  B table;
+};
+template <>
+struct LevelsIn<Code::kPlain> {
+  explicit LevelsIn(const uint8_t*) {}
+  KVANT_INLINE B Of(B code) const { return code; }
+};
+template <>
+struct LevelsIn<Code::kTrellis64> {
+  explicit LevelsIn(const uint8_t* levels) : table(LoadTable64(levels)) {}
+  KVANT_INLINE B Of(B index) const { return Lookup64(table, index); }
+  Table64 table;
+};
 
 // Codes of quad kQuad (4 reduce elements) of a step, one unit.
 //   low, high: the planes at this step and lane block; stride: bytes from unit to unit
-template <int kLow, int kHigh, bool kTable, int kParity, int kQuad>
-KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t stride, B table) {
+template <int kLow, int kHigh, int kParity, int kQuad>
+KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t stride) {
   B codes;
   if constexpr (kLow == 8) {
     codes = LoadB(low + kQuad * stride);
@@ -22,16 +45,76 @@ KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t
     if constexpr (kFrom < kLow) part = ShiftLeft<kLow - kFrom>(part);
     codes = OrB(codes, AndB(part, SetB(static_cast<uint8_t>(((1 << kHigh) - 1) << kLow))));
   }
-  if constexpr (kTable) codes = Lookup(table, codes);
   return codes;
+}
+
+// What a chain of trellis codes reads behind a unit: the next unit, or after the last step the
+// first unit of the plane, one byte on (codec/normed_plan.h).
+template <bool kLast>
+KVANT_INLINE B UnitBehind(const uint8_t* next, const uint8_t* first) {
+  if constexpr (kLast) {
+    return NextByte(LoadB(first));
+  } else {
+    return LoadB(next);
+  }
+}
+
+// Bits from kFrom on of every byte, moved to kTo.
+template <int kFrom, int kTo>
+KVANT_INLINE B MoveBits(B bytes) {
+  if constexpr (kFrom > kTo) return ShiftRight<kFrom - kTo>(bytes);
+  if constexpr (kFrom < kTo) return ShiftLeft<kTo - kFrom>(bytes);
+  return bytes;
+}
+constexpr uint8_t BitMask(int first, int count) {
+  return static_cast<uint8_t>(((1 << count) - 1) << first);
+}
+
+// kCount bits of a byte and, where it ends, of the byte behind it: from kFrom on, moved to kTo.
+//   kWidth: where the byte ends
+template <int kFrom, int kCount, int kWidth, int kTo, typename Behind>
+KVANT_INLINE B ChainBits(B unit, const Behind& behind) {
+  constexpr int kOwn = kFrom + kCount <= kWidth ? kCount : kWidth - kFrom;
+  const B own = AndB(MoveBits<kFrom, kTo>(unit), SetB(BitMask(kTo, kOwn)));
+  if constexpr (kOwn == kCount) {
+    return own;
+  } else {
+    return OrB(own,
+               AndB(MoveBits<0, kTo + kOwn>(behind()), SetB(BitMask(kTo + kOwn, kCount - kOwn))));
+  }
+}
+
+// Windows of a quad of trellis codes. first_low, first_high: the planes at the first step.
+template <int kLow, int kHigh, Code kCode, int kParity, int kQuad, bool kLast>
+KVANT_INLINE B QuadWindows(const uint8_t* low, const uint8_t* high, std::ptrdiff_t stride,
+                           const uint8_t* first_low, const uint8_t* first_high) {
+  constexpr int kWindow = kCode == Code::kTrellis16 ? 4 : 6;  // bits
+  constexpr int kHighBits = kHigh == 0 ? 0 : kWindow == 4 ? 1 : 2;
+  constexpr int kLowBits = kWindow - kHighBits;
+  constexpr int kLowFrom = kLow == 4 ? kQuad % 2 * 4 : 2 * kQuad;
+  constexpr bool kLowLast = kLast && (kLow == 2 || kQuad == 3);
+  const uint8_t* const unit = kLow == 4 ? low + kQuad / 2 * stride : low;
+  const B window = ChainBits<kLowFrom, kLowBits, 8, 0>(LoadB(unit), [&]() KVANT_INLINE_LAMBDA {
+    return UnitBehind<kLowLast>(unit + stride, first_low);
+  });
+  if constexpr (kHigh == 0) {
+    return window;
+  } else {
+    // The last step of an odd number fills half of its byte only.
+    constexpr int kWidth = kLast && kParity == 0 ? 4 : 8;
+    return OrB(window, ChainBits<4 * kParity + kQuad, kHighBits, kWidth, kLowBits>(
+                           LoadB(high), [&]() KVANT_INLINE_LAMBDA {
+                             return UnitBehind<kLast>(high + stride, first_high);
+                           }));
+  }
 }
 
 // The planes of one chunk of lanes of one 64-token block.
 struct ChunkPlanes {
   const uint8_t* low;
   const uint8_t* high;
-  int blocks;  // lane blocks of the chunk
-  B table;     // levels + 128 of a codebook
+  int blocks;             // lane blocks of the chunk
+  const uint8_t* levels;  // of a table, + 128
 };
 
 // Lines that a step of NB lane blocks asks for, of the bits * NB / 2 that it reads.
@@ -40,19 +123,22 @@ constexpr int DotLines(int bits, int blocks) {
   return lines > 0 ? lines : 1;
 }
 
-template <int kLow, int kHigh, bool kTable, int NB, int NR>
+template <int kLow, int kHigh, Code kCode, int NB, int NR>
 struct DotTile {
-  static constexpr bool kWide = kLow == 8 || kTable;  // unsigned codes above 127
-  static constexpr int kUnits = kLow / 2;             // of the low plane in a step
+  static constexpr bool kWide = kLow == 8 || kCode != Code::kPlain;  // unsigned codes above 127
+  static constexpr bool kTrellis = kCode == Code::kTrellis16 || kCode == Code::kTrellis64;
+  static constexpr int kUnits = kLow / 2;  // of the low plane in a step
   // Of the lines that a step reads; the rest is asked for where scales are folded.
   static constexpr int kLinesPerStep = DotLines(kLow + kHigh, NB);
 
   const uint8_t* low;  // the planes at the running step and the tile's first lane block
   const uint8_t* high;
+  const uint8_t* first_low;  // the same at step 0
+  const uint8_t* first_high;
   std::ptrdiff_t unit_bytes;  // from one unit of a lane block to its next
   const int8_t* x;            // [NR] rows, `x_stride` apart
   std::ptrdiff_t x_stride;
-  B table;
+  LevelsIn<kCode> levels;
   Stream::Lines lines;
   I acc[NR][NB];
 
@@ -60,23 +146,30 @@ struct DotTile {
           Stream::Lines next)
       : low(planes.low + block * kPlaneUnitBytes),
         high(planes.high + block * kPlaneUnitBytes),
+        first_low(low),
+        first_high(high),
         unit_bytes(planes.blocks * kPlaneUnitBytes),
         x(vectors),
         x_stride(vector_stride),
-        table(planes.table),
+        levels(planes.levels),
         lines(next) {}
 
   // A tile as wide as a chunk knows it at compile time.
   KVANT_INLINE std::ptrdiff_t stride() const {
     return NB == kChunkBlocks ? NB * kPlaneUnitBytes : unit_bytes;
   }
-  template <int kParity, int kQuad>
+  template <int kParity, int kQuad, bool kLast>
   KVANT_INLINE void Quad(const int8_t* step_x) {
     B codes[NB];
     Unroll<NB>([&](auto b) KVANT_INLINE_LAMBDA {
       constexpr int kAt = b() * kPlaneUnitBytes;
-      codes[b()] =
-          QuadCodes<kLow, kHigh, kTable, kParity, kQuad>(low + kAt, high + kAt, stride(), table);
+      if constexpr (kTrellis) {
+        codes[b()] = QuadWindows<kLow, kHigh, kCode, kParity, kQuad, kLast>(
+            low + kAt, high + kAt, stride(), first_low + kAt, first_high + kAt);
+      } else {
+        codes[b()] = QuadCodes<kLow, kHigh, kParity, kQuad>(low + kAt, high + kAt, stride());
+      }
+      codes[b()] = levels.Of(codes[b()]);
     });
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const int8_t* quads = step_x + r() * x_stride;
@@ -85,14 +178,15 @@ struct DotTile {
       });
     });
   }
-  template <int kParity>
+  // kLast: chains of a trellis leave the plane's last unit here.
+  template <int kParity, bool kLast = false>
   KVANT_INLINE void Step(size_t step) {
     const int8_t* step_x = x + step / 4 * 64 + step % 4 * kQuadStepBytes;
     lines.template Ask<kLinesPerStep>();
-    Quad<kParity, 0>(step_x);
-    Quad<kParity, 1>(step_x);
-    Quad<kParity, 2>(step_x);
-    Quad<kParity, 3>(step_x);
+    Quad<kParity, 0, kLast>(step_x);
+    Quad<kParity, 1, kLast>(step_x);
+    Quad<kParity, 2, kLast>(step_x);
+    Quad<kParity, 3, kLast>(step_x);
     low += kUnits * stride();
     if constexpr (kHigh == 2 || (kHigh == 1 && kParity == 1)) high += stride();
   }
@@ -103,7 +197,21 @@ struct DotTile {
     if constexpr (kHigh != 0) high += (kHigh == 1 ? first_step / 2 : first_step) * stride();
     const auto end = static_cast<size_t>(end_step);
     auto step = static_cast<size_t>(first_step);
-    if constexpr (kHigh == 1) {
+    if constexpr (kTrellis && kHigh == 1) {  // all steps of a plane
+      for (; step + 2 < end; step += 2) {
+        Step<0>(step);
+        Step<1>(step + 1);
+      }
+      if (step + 2 == end) {
+        Step<0>(step);
+        Step<1, true>(step + 1);
+      } else {
+        Step<0, true>(step);
+      }
+    } else if constexpr (kTrellis) {
+      for (; step + 1 < end; ++step) Step<0>(step);
+      Step<0, true>(step);
+    } else if constexpr (kHigh == 1) {
       if (step < end && step % 2 == 1) Step<1>(step++);
       for (; step + 2 <= end; step += 2) {
         Step<0>(step);
@@ -123,12 +231,12 @@ struct DotTile {
 // finish(row, lane, sums) gets the 16 sums over steps of codes * x[row]; lane counts from
 // first_block. They come straight from the registers: a round trip through memory cost 5 % of an
 // int4 page.
-template <int kLow, int kHigh, bool kTable, typename Finish>
+template <int kLow, int kHigh, Code kCode, typename Finish>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
                       int end_step, int rows, const int8_t* x, int x_stride, Stream& stream,
                       const Finish& finish) {
   ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
-    using Tile = DotTile<kLow, kHigh, kTable, nb(), nr()>;
+    using Tile = DotTile<kLow, kHigh, kCode, nb(), nr()>;
     Tile tile(planes, first_block + block, x + row * x_stride, x_stride,
               stream.Take((end_step - first_step) * Tile::kLinesPerStep));
     tile.Run(first_step, end_step, [&](int r, int b, F sums) KVANT_INLINE_LAMBDA {
@@ -139,24 +247,24 @@ inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks
 
 // The same by way of s.sums, for the axes that few caches use (K per token, V per channel): one
 // copy of the tiles serves both and halves the time to compile this file.
-template <int kLow, int kHigh, bool kTable>
+template <int kLow, int kHigh, Code kCode>
 __attribute__((noinline)) void DotSums(const ChunkPlanes& planes, int first_block, int num_blocks,
                                        int first_step, int end_step, int rows, int x_stride,
                                        Stream& stream, SegmentScratch& s) {
-  DotPlanes<kLow, kHigh, kTable>(planes, first_block, num_blocks, first_step, end_step, rows,
-                                 s.rounded, x_stride, stream,
-                                 [&](int r, int lane, F sums) { Store(s.sums[r] + lane, sums); });
+  DotPlanes<kLow, kHigh, kCode>(planes, first_block, num_blocks, first_step, end_step, rows,
+                                s.rounded, x_stride, stream,
+                                [&](int r, int lane, F sums) { Store(s.sums[r] + lane, sums); });
 }
 
 // The planes of lanes [64 * chunk, 64 * chunk + 64) of a block.
 template <int kLow, int kHigh>
 inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, int block,
-                                 int chunk, B table) {
-  const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.metadata_bytes +
+                                 int chunk, const uint8_t* levels) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(base) + side.codes_offset +
                       static_cast<int64_t>(block) * side.block_bytes;
   const int first = chunk * kChunkBlocks, left = side.lanes() / kLaneBlock - first;
   const int before = first * kLaneBlock, reduce = side.reduce();
   return {codes + PlaneBytes(kLow, before, reduce),
           codes + side.plane_bytes[0] + PlaneBytes(kHigh, before, reduce),
-          left < kChunkBlocks ? left : kChunkBlocks, table};
+          left < kChunkBlocks ? left : kChunkBlocks, levels};
 }

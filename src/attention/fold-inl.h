@@ -4,27 +4,57 @@
 // The middle of the code range: codes are centred on it, so that rounding errors of the query or
 // the probability multiply values of either sign.
 inline float CentreOf(const Format& f) {
-  if (f.levels == Levels::kCodebook) return 128.0f;
+  if (f.levels != Levels::kUniform) return 128.0f;
   return 0.5f * static_cast<float>((1 << f.bits) - 1);
 }
 
-// How the stored offsets of a side turn into the value of its middle code.
+// How the metadata of a side turns into a scale and the value of its middle code.
 struct MetadataReader {
+  const SideLayout& side;
   Offset offset;
   F centre;        // the middle code
   F half;          // symmetric conventions: what lies between the middle code and the zero
   int to_offsets;  // bytes from a scale to its offset
+  F unit;          // normed: value of a level where the norm is 1
+  F least, step;   // normed, 8 bits: of the block
 
-  explicit MetadataReader(const SideLayout& side)
-      : offset(side.format.offset),
-        centre(Set(CentreOf(side.format))),
-        half(Set(side.format.levels == Levels::kCodebook
+  explicit MetadataReader(const SideLayout& s)
+      : side(s),
+        offset(s.format.offset),
+        centre(Set(CentreOf(s.format))),
+        half(Set(s.format.levels != Levels::kUniform
                      ? 0.0f
-                     : CentreOf(side.format) - static_cast<float>(1 << (side.format.bits - 1)))),
-        to_offsets(side.offsets_from_scales) {}
+                     : CentreOf(s.format) - static_cast<float>(1 << (s.format.bits - 1)))),
+        to_offsets(s.offsets_from_scales),
+        unit(Set(s.format.is_normed() ? 1.0f / LevelTableOf(s.format).sigma : 0.0f)),
+        least(Zero()),
+        step(Zero()) {}
 
-  // 16 groups: value = scale * (code - centre) + centred.
-  KVANT_INLINE void Read(const std::byte* scales, F& scale, F& centred) const {
+  // Goes to a block of the side at `base`; gives the place of its first scale, or norm.
+  //   token axis only
+  KVANT_INLINE const std::byte* Enter(const std::byte* base, int block) {
+    if (!side.format.is_normed()) {
+      return base + static_cast<int64_t>(block) * side.block_metadata_bytes;
+    }
+    if (!side.format.norms_8bit) return base + side.norms_offset + block * kPageTokens * 2;
+    const std::byte* parameters =
+        base + side.parameters_offset + (block + 1) * side.parameter_count() * 2 - 4;
+    least = SetF16(parameters);
+    step = SetF16(parameters + 2);
+    return base + side.norms_offset + block * kPageTokens;
+  }
+
+  // Groups 16 * v .. 16 * v + 15 from `scales` on: value = scale * (code - centre) + centred.
+  KVANT_INLINE void Read(const std::byte* scales, int v, F& scale, F& centred) const {
+    if (side.format.is_normed()) {
+      const F norm = side.format.norms_8bit
+                         ? Fma(ToFloat(LoadU8(scales + v * kLaneBlock)), step, least)
+                         : LoadF16(scales + v * 2 * kLaneBlock);
+      scale = Mul(norm, unit);
+      centred = Zero();
+      return;
+    }
+    scales += v * 2 * kLaneBlock;
     scale = LoadF16(scales);
     const std::byte* offsets = scales + to_offsets;
     switch (offset) {
@@ -46,7 +76,7 @@ struct MetadataReader {
   void ReadAll(const std::byte* scales, int count, SegmentScratch& s) const {
     for (int i = 0; i < count; i += kLaneBlock) {
       F scale, centred;
-      Read(scales + 2 * i, scale, centred);
+      Read(scales, i / kLaneBlock, scale, centred);
       Store(s.scale + i, scale);
       Store(s.centred + i, centred);
     }
@@ -145,7 +175,7 @@ KVANT_INLINE void FoldSlot64(const MetadataReader& reader, F centre, const std::
   });
   Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
     F scale, centred;
-    reader.Read(scales + 2 * kLaneBlock * v(), scale, centred);
+    reader.Read(scales, v(), scale, centred);
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const F x = value(r, v);
       product[r()][v()] = Mul(x, scale);
@@ -180,7 +210,7 @@ KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std:
   });
   for (int i = 0; i < count; i += kLaneBlock) {
     F scale, centred;
-    reader.Read(scales + 2 * i, scale, centred);
+    reader.Read(scales, i / kLaneBlock, scale, centred);
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const F value = Load(x[r()] + i), product = Mul(value, scale);
       Store(s.product[r()] + i, product);

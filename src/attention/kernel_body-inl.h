@@ -18,31 +18,52 @@
 alignas(16) constexpr uint8_t kTableLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                   129, 141, 153, 166, 181, 197, 217, 241};
 
-// Calls fn(low bits, high bits, table?) with the constants of a coded format.
+// Calls fn(low bits, high bits, code) with the constants of a coded format.
 template <typename Fn>
 inline void WithCodeKind(const Format& f, const Fn& fn) {
   using std::integral_constant;
-  const auto kind = [&](auto low, auto high, auto table) { fn(low, high, table); };
   constexpr integral_constant<int, 0> k0;
   constexpr integral_constant<int, 1> k1;
   constexpr integral_constant<int, 2> k2;
   constexpr integral_constant<int, 4> k4;
   constexpr integral_constant<int, 8> k8;
-  if (f.levels == Levels::kCodebook) return kind(k4, k0, std::true_type{});
+  constexpr integral_constant<Code, Code::kPlain> plain;
+  constexpr integral_constant<Code, Code::kTable> table;
+  constexpr integral_constant<Code, Code::kTrellis16> trellis16;
+  constexpr integral_constant<Code, Code::kTrellis64> trellis64;
+  switch (f.levels) {
+    case Levels::kCodebook:
+      return fn(k4, k0, table);
+    case Levels::kLloydMax:
+      return f.bits == 4 ? fn(k4, k0, table) : f.bits == 3 ? fn(k2, k1, table) : fn(k2, k0, table);
+    case Levels::kTrellis16:
+      return f.bits == 3 ? fn(k2, k1, trellis16) : fn(k2, k0, trellis16);
+    case Levels::kTrellis64:
+      return f.bits == 4   ? fn(k4, k0, trellis64)
+             : f.bits == 3 ? fn(k2, k1, trellis64)
+                           : fn(k2, k0, trellis64);
+    default:
+      break;
+  }
   switch (f.bits) {
     case 8:
-      return kind(k8, k0, std::false_type{});
+      return fn(k8, k0, plain);
     case 6:
-      return kind(k4, k2, std::false_type{});
+      return fn(k4, k2, plain);
     case 5:
-      return kind(k4, k1, std::false_type{});
+      return fn(k4, k1, plain);
     case 4:
-      return kind(k4, k0, std::false_type{});
+      return fn(k4, k0, plain);
     case 3:
-      return kind(k2, k1, std::false_type{});
+      return fn(k2, k1, plain);
     default:
-      return kind(k2, k0, std::false_type{});
+      return fn(k2, k0, plain);
   }
+}
+
+// The levels of a table plus 128; not read where codes are plain.
+inline const uint8_t* LevelsFor(const Format& f) {
+  return f.is_normed() ? KernelLevelsOf(f) : kTableLevels;
 }
 
 // Calls fn(type) with the float type as a constant.
@@ -69,14 +90,21 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
     });
     return;
   }
-  const B table = LoadTable(kTableLevels);
-  WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
-    if (side.format.axis == Axis::kToken) {
-      ScoreTokenSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
-          segment, table, rows, stream, s);
-    } else {
-      ScoreChannelSegment<decltype(low)::value, decltype(high)::value, decltype(is_table)::value>(
-          segment, table, rows, stream, s);
+  const uint8_t* const levels = LevelsFor(side.format);
+  WithCodeKind(side.format, [&](auto low_bits, auto high_bits, auto code) {
+    constexpr int kLow = decltype(low_bits)::value, kHigh = decltype(high_bits)::value;
+    constexpr Code kCode = decltype(code)::value;
+    if constexpr (kCode != Code::kPlain) {
+      if (side.format.is_normed()) {
+        return ScoreNormedSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
+      }
+    }
+    if constexpr (kCode == Code::kPlain || (kCode == Code::kTable && kLow == 4)) {
+      if (side.format.axis == Axis::kToken) {
+        ScoreTokenSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
+      } else if constexpr (kCode == Code::kPlain) {
+        ScoreChannelSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
+      }
     }
   });
 }
@@ -97,16 +125,15 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
     });
     return;
   }
-  const B table = LoadTable(kTableLevels);
-  WithCodeKind(side.format, [&](auto low, auto high, auto is_table) {
-    if (side.format.axis == Axis::kToken) {
-      AccumulateTokenSegment<decltype(low)::value, decltype(high)::value,
-                             decltype(is_table)::value>(segment, table, rows, stream, s);
-    } else {
+  const uint8_t* const levels = LevelsFor(side.format);
+  WithCodeKind(side.format, [&](auto low_bits, auto high_bits, auto code) {
+    constexpr int kLow = decltype(low_bits)::value, kHigh = decltype(high_bits)::value;
+    constexpr Code kCode = decltype(code)::value;
+    if (kCode != Code::kPlain || side.format.axis == Axis::kToken) {
+      AccumulateTokenSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
+    } else if constexpr (kCode == Code::kPlain) {
       each_block([&](const std::byte* base, const BlockRef& ref, int i) {
-        AccumulateChannelBlock<decltype(low)::value, decltype(high)::value,
-                               decltype(is_table)::value>(side, base, ref, i, table, rows, stream,
-                                                          s);
+        AccumulateChannelBlock<kLow, kHigh, kCode>(side, base, ref, i, levels, rows, stream, s);
       });
     }
   });

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/attention.h"
+#include "codec/level_tables.h"
 #include "kvant/isa.h"
 
 // Accumulator tiles may have any shape without changing a bit. Sanitized builds take 1 x 1: the

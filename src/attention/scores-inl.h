@@ -29,9 +29,9 @@ inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, 
   });
 }
 
-template <int kLow, int kHigh, bool kTable>
-inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRows& rows,
-                                Stream& stream, SegmentScratch& s) {
+template <int kLow, int kHigh, Code kCode>
+inline void ScoreChannelSegment(const Segment& segment, const uint8_t* levels,
+                                const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side);
   const int steps = side.padded_dim / kStep, stride = RoundedBytes(side.padded_dim);
@@ -39,7 +39,7 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
   int slot = 0;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
-    const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, table);
+    const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, levels);
     for (int token = 0; token < kPageTokens; token += group) {
       // In locals: a store to the scores could alias what a reference leads to.
       float* const scores = s.scores[0] + i * kPageTokens + token;
@@ -49,18 +49,18 @@ inline void ScoreChannelSegment(const Segment& segment, B table, const SegmentRo
         Store(scores + r * kSegmentTokens + lane,
               Fma(dot, Set(step[FigureOf(0, r)]), Set(constant[FigureOf(0, r)])));
       };
-      DotPlanes<kLow, kHigh, kTable>(planes, token / kLaneBlock, group / kLaneBlock, 0, steps,
-                                     rows.rows, s.rounded + slot * rows.rows * stride, stride,
-                                     stream, finish);
+      DotPlanes<kLow, kHigh, kCode>(planes, token / kLaneBlock, group / kLaneBlock, 0, steps,
+                                    rows.rows, s.rounded + slot * rows.rows * stride, stride,
+                                    stream, finish);
       ++slot;
     }
   }
 }
 
 // K per token: one rounded query serves all pages, each score is multiplied by its token's scale.
-template <int kLow, int kHigh, bool kTable>
-inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
-                              Stream& stream, SegmentScratch& s) {
+template <int kLow, int kHigh, Code kCode>
+inline void ScoreTokenSegment(const Segment& segment, const uint8_t* levels,
+                              const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const MetadataReader reader(side);
   const int stride = RoundedBytes(side.padded_dim);
@@ -78,9 +78,9 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
       reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
                          static_cast<int64_t>(g) * kPageTokens * 2,
                      kPageTokens, s);
-      const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, table);
-      DotSums<kLow, kHigh, kTable>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
-                                   stride, stream, s);
+      const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, levels);
+      DotSums<kLow, kHigh, kCode>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
+                                  stride, stream, s);
       for (int r = 0; r < rows.rows; ++r) {
         float* scores = s.scores[r] + i * kPageTokens;
         const int v = FigureOf(g, r);
@@ -93,6 +93,60 @@ inline void ScoreTokenSegment(const Segment& segment, B table, const SegmentRows
         }
       }
     }
+  }
+}
+
+// q . mean of a block for every row, a quad of lanes each.
+template <int NR>
+inline F MeanDots(const SideLayout& side, const std::byte* base, int block,
+                  const SegmentRows& rows) {
+  const std::byte* const mean = base + side.mean_offset + block * side.padded_dim;
+  F sum[4];
+  Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA { sum[r()] = Zero(); });
+  for (int c = 0; c < side.padded_dim; c += kLaneBlock) {
+    const F m = ToFloat(LoadI8(mean + c));
+    Unroll<NR>([&](auto r)
+                   KVANT_INLINE_LAMBDA { sum[r()] = Fma(m, Load(rows.q[r()] + c), sum[r()]); });
+  }
+  const F step = SetF16(base + side.parameters_offset + block * side.parameter_count() * 2);
+  return Mul(ReduceAdd4(sum[0], sum[1], sum[2], sum[3]), step);
+}
+
+// K as norm and direction: one rounded query serves all pages, each score is multiplied by its
+// token's norm; the page's mean adds q . mean to all of them.
+template <int kLow, int kHigh, Code kCode>
+inline void ScoreNormedSegment(const Segment& segment, const uint8_t* levels,
+                               const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  const SideLayout& side = segment.layout->k;
+  MetadataReader reader(side);
+  const int stride = RoundedBytes(side.padded_dim), steps = side.padded_dim / kStep;
+  for (int r = 0; r < rows.rows; ++r) {
+    RoundGroups(rows.q[r], side.padded_dim, side.padded_dim, CentreOf(side.format), r,
+                s.rounded + r * stride, s);
+  }
+  const int lines = stream.BurstLines(
+      segment.num_blocks, stream.all_lines() - segment.num_blocks * side.bytes / 2 / 64);
+  for (int i = 0; i < segment.num_blocks; ++i) {
+    const BlockRef& ref = segment.blocks[i];
+    reader.ReadAll(reader.Enter(ref.page, ref.block), kPageTokens, s);
+    alignas(64) float mean[kLaneBlock] = {};
+    if (side.format.page_mean) {
+      WithRows(rows.rows, [&](auto nr) {
+        Store(mean, MeanDots<decltype(nr)::value>(side, ref.page, ref.block, rows));
+      });
+    }
+    stream.Burst(lines);
+    float* const scores = s.scores[0] + i * kPageTokens;
+    const float *const units = s.constant, *const step = s.step, *const norms = s.scale,
+                       *const means = mean;
+    const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
+      const F centred = Mul(Sub(dot, Set(units[FigureOf(0, r)])), Set(step[FigureOf(0, r)]));
+      Store(scores + r * kSegmentTokens + lane,
+            Fma(Load(norms + lane), centred, Set(means[FigureOf(0, r)])));
+    };
+    DotPlanes<kLow, kHigh, kCode>(PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, levels),
+                                  0, kChunkBlocks, 0, steps, rows.rows, s.rounded, stride, stream,
+                                  finish);
   }
 }
 

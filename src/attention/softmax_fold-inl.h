@@ -42,7 +42,7 @@ template <int NR>
 inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, Stream& stream,
                         SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
-  const MetadataReader reader(side);
+  MetadataReader reader(side);
   const F centre = Set(CentreOf(side.format));
   const F largest = RowMaxima<NR>(segment, rows, s);
   const F max = Max(largest, Set(-std::numeric_limits<float>::max()));  // a row may see nothing
@@ -57,8 +57,7 @@ inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, St
                          VisibleEnd(segment, i, rows.end[r()]), p[r()]);
       Unroll<4>([&](auto t) KVANT_INLINE_LAMBDA { sum[r()] = Add(sum[r()], p[r()][t()]); });
     });
-    const std::byte* scales = ref.page + segment.layout->v_offset_bytes +
-                              static_cast<int64_t>(ref.block) * side.block_metadata_bytes;
+    const std::byte* scales = reader.Enter(ref.page + segment.layout->v_offset_bytes, ref.block);
     for (int g = 0; g < side.channel_groups; ++g) {
       const int slot = g * segment.num_blocks + i;
       FoldSlot64<NR>(

@@ -14,9 +14,9 @@ inline void ForChunks(int first, int end, const Fn& fn) {
 }
 
 // V per token: SoftmaxFold left a rounded vector for every channel group of every block.
-template <int kLow, int kHigh, bool kTable>
-inline void AccumulateTokenSegment(const Segment& segment, B table, const SegmentRows& rows,
-                                   Stream& stream, SegmentScratch& s) {
+template <int kLow, int kHigh, Code kCode>
+inline void AccumulateTokenSegment(const Segment& segment, const uint8_t* levels,
+                                   const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group / kLaneBlock;
@@ -27,7 +27,7 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
       const int slot = g * segment.num_blocks + i;
       ForChunks(first, end, [&](int chunk, int inside, int count) {
         const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(
-            side, ref.page + segment.layout->v_offset_bytes, ref.block, chunk, table);
+            side, ref.page + segment.layout->v_offset_bytes, ref.block, chunk, levels);
         const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
         float* weighted[kMaxRows] = {};
         for (int r = 0; r < rows.rows; ++r) weighted[r] = rows.out[r].weighted + first_lane;
@@ -35,9 +35,9 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
         const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
           Store(weighted[r] + lane, Fma(dot, Set(step[FigureOf(0, r)]), Load(weighted[r] + lane)));
         };
-        DotPlanes<kLow, kHigh, kTable>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
-                                       s.rounded + slot * rows.rows * kPageTokens, kPageTokens,
-                                       stream, finish);
+        DotPlanes<kLow, kHigh, kCode>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
+                                      s.rounded + slot * rows.rows * kPageTokens, kPageTokens,
+                                      stream, finish);
       });
     }
     for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
@@ -54,10 +54,10 @@ inline void AccumulateTokenSegment(const Segment& segment, B table, const Segmen
 }
 
 // V per channel: the probabilities are rounded as they are, the channel scales come last.
-template <int kLow, int kHigh, bool kTable>
+template <int kLow, int kHigh, Code kCode>
 inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base,
-                                   const BlockRef& ref, int index, B table, const SegmentRows& rows,
-                                   Stream& stream, SegmentScratch& s) {
+                                   const BlockRef& ref, int index, const uint8_t* levels,
+                                   const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const int group = TokensOfGroup(side);
   for (int r = 0; r < rows.rows; ++r) {
     RoundGroups(s.scores[r] + index * kPageTokens, kPageTokens, group, CentreOf(side.format), r,
@@ -68,9 +68,9 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
     MetadataReader(side).ReadAll(base + static_cast<int64_t>(group_index) * side.padded_dim * 2,
                                  side.padded_dim, s);
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
-      const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, base, ref.block, chunk, table);
-      DotSums<kLow, kHigh, kTable>(planes, inside, count, token / kStep, (token + group) / kStep,
-                                   rows.rows, kPageTokens, stream, s);
+      const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, base, ref.block, chunk, levels);
+      DotSums<kLow, kHigh, kCode>(planes, inside, count, token / kStep, (token + group) / kStep,
+                                  rows.rows, kPageTokens, stream, s);
       const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
       for (int r = 0; r < rows.rows; ++r) {
         float* weighted = rows.out[r].weighted;

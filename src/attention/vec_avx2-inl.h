@@ -33,6 +33,21 @@ inline F LoadBf16(const std::byte* p) {
 inline I LoadI16(const std::byte* p) {
   return {_mm256_cvtepi16_epi32(Load128(p)), _mm256_cvtepi16_epi32(Load128(p + 16))};
 }
+inline F SetF16(const std::byte* p) {
+  int16_t half;
+  __builtin_memcpy(&half, p, 2);
+  const __m256 x = _mm256_cvtph_ps(_mm_set1_epi16(half));
+  return {x, x};
+}
+inline __m128i Load64(const std::byte* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+inline I LoadI8(const std::byte* p) {
+  return {_mm256_cvtepi8_epi32(Load64(p)), _mm256_cvtepi8_epi32(Load64(p + 8))};
+}
+inline I LoadU8(const std::byte* p) {
+  return {_mm256_cvtepu8_epi32(Load64(p)), _mm256_cvtepu8_epi32(Load64(p + 8))};
+}
 inline void Store(float* p, F a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
@@ -155,6 +170,25 @@ inline B LoadTable(const uint8_t* p) {
 inline B Lookup(B table, B index) {
   return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
 }
+struct Table64 {
+  __m256i v[4];
+};
+inline Table64 LoadTable64(const uint8_t* p) {
+  return {{LoadTable(p).lo, LoadTable(p + 16).lo, LoadTable(p + 32).lo, LoadTable(p + 48).lo}};
+}
+// One half, by quarters that bits 4 and 5 choose.
+inline __m256i LookupHalf(const Table64& t, __m256i index) {
+  const __m256i odd = _mm256_slli_epi16(index, 3), upper = _mm256_slli_epi16(index, 2);
+  const __m256i low = _mm256_blendv_epi8(_mm256_shuffle_epi8(t.v[0], index),
+                                         _mm256_shuffle_epi8(t.v[1], index), odd);
+  const __m256i high = _mm256_blendv_epi8(_mm256_shuffle_epi8(t.v[2], index),
+                                          _mm256_shuffle_epi8(t.v[3], index), odd);
+  return _mm256_blendv_epi8(low, high, upper);
+}
+inline B Lookup64(const Table64& t, B index) {
+  return {LookupHalf(t, index.lo), LookupHalf(t, index.hi)};
+}
+inline B NextByte(B a) { return {_mm256_srli_epi32(a.lo, 8), _mm256_srli_epi32(a.hi, 8)}; }
 
 // One half. Without VNNI vpmaddubsw saturates at 16 bits, so codes above 127 go by nibbles.
 template <bool kWide>

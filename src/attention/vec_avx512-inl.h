@@ -21,6 +21,16 @@ inline F LoadBf16(const std::byte* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(Load256(p)), 16));
 }
 inline I LoadI16(const std::byte* p) { return _mm512_cvtepi16_epi32(Load256(p)); }
+inline F SetF16(const std::byte* p) {
+  int16_t half;
+  __builtin_memcpy(&half, p, 2);
+  return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+}
+inline __m128i Load128(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline I LoadI8(const std::byte* p) { return _mm512_cvtepi8_epi32(Load128(p)); }
+inline I LoadU8(const std::byte* p) { return _mm512_cvtepu8_epi32(Load128(p)); }
 inline void Store(float* p, F a) { _mm512_storeu_ps(p, a); }
 inline F Add(F a, F b) { return _mm512_add_ps(a, b); }
 inline F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -111,6 +121,23 @@ inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 inline B Lookup(B table, B index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }
+// By quarters, chosen by bits 4 and 5: vpermb does it at once, but not on every CPU with VNNI.
+struct Table64 {
+  __m512i v[4];
+};
+inline Table64 LoadTable64(const uint8_t* p) {
+  return {{LoadTable(p).v, LoadTable(p + 16).v, LoadTable(p + 32).v, LoadTable(p + 48).v}};
+}
+inline B Lookup64(const Table64& t, B index) {
+  const __mmask64 odd = _mm512_test_epi8_mask(index.v, _mm512_set1_epi8(16));
+  const __mmask64 upper = _mm512_test_epi8_mask(index.v, _mm512_set1_epi8(32));
+  const __m512i low =
+      _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(t.v[0], index.v), odd, t.v[1], index.v);
+  const __m512i high =
+      _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(t.v[2], index.v), odd, t.v[3], index.v);
+  return {_mm512_mask_blend_epi8(upper, low, high)};
+}
+inline B NextByte(B a) { return {_mm512_srli_epi32(a.v, 8)}; }
 // Both packs work inside 128-bit lanes: dword 4b + j holds lanes 4b .. 4b + 3 of vector j.
 constexpr int kQuadStepBytes = 4, kQuadBytes = 16;
 inline B PackQuads(I a, I b, I c, I d) {

@@ -45,6 +45,25 @@ inline F LoadBf16(const std::byte* p) {
 inline I LoadI16(const std::byte* p) {
   return MapQuarters<I>([=](int i) { return vmovl_s16(vreinterpret_s16_u16(LoadHalves(p, i))); });
 }
+inline F SetF16(const std::byte* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, 2);
+  const float32x4_t x = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+  return MapQuarters<F>([=](int) { return x; });
+}
+inline I LoadI8(const std::byte* p) {
+  const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)),
+           vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
+}
+inline I LoadU8(const std::byte* p) {
+  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(p));
+  const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
+  const auto wide = [](uint16x4_t x) { return vreinterpretq_s32_u32(vmovl_u16(x)); };
+  return {{wide(vget_low_u16(low)), wide(vget_high_u16(low)), wide(vget_low_u16(high)),
+           wide(vget_high_u16(high))}};
+}
 inline void Store(float* p, F a) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
 }
@@ -165,6 +184,19 @@ inline B LoadTable(const uint8_t* p) {
 }
 inline B Lookup(B table, B index) {
   return MapQuarters<B>([&](int i) { return vqtbl1q_u8(table.v[i], index.v[i]); });
+}
+struct Table64 {
+  uint8x16x4_t v;
+};
+inline Table64 LoadTable64(const uint8_t* p) {
+  return {{{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}}};
+}
+inline B Lookup64(const Table64& table, B index) {
+  return MapQuarters<B>([&](int i) { return vqtbl4q_u8(table.v, index.v[i]); });
+}
+inline B NextByte(B a) {
+  return MapQuarters<B>(
+      [&](int i) { return vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(a.v[i]), 8)); });
 }
 constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
 inline B PackQuads(I a, I b, I c, I d) {

@@ -66,6 +66,21 @@ inline I LoadI16(const std::byte* p) {
   }
   return r;
 }
+inline F SetF16(const std::byte* p) {
+  std::byte lanes[32];
+  for (int i = 0; i < 16; ++i) std::memcpy(lanes + 2 * i, p, 2);
+  return LoadF16(lanes);
+}
+inline I LoadI8(const std::byte* p) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<int8_t>(p[i]);
+  return r;
+}
+inline I LoadU8(const std::byte* p) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<uint8_t>(p[i]);
+  return r;
+}
 inline void Store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
 inline F Add(F a, F b) {
   return MapF([&](int i) { return a.v[i] + b.v[i]; });
@@ -202,6 +217,24 @@ inline B LoadTable(const uint8_t* p) {
 inline B Lookup(B table, B index) {
   for (int i = 0; i < 64; ++i) index.v[i] = table.v[index.v[i]];
   return index;
+}
+// The same with 64 entries, index 0..63.
+struct Table64 {
+  uint8_t v[64];
+};
+inline Table64 LoadTable64(const uint8_t* p) {
+  Table64 r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+inline B Lookup64(const Table64& table, B index) {
+  for (int i = 0; i < 64; ++i) index.v[i] = table.v[index.v[i]];
+  return index;
+}
+// Every byte of a lane takes the place of the one before it; the last becomes 0.
+inline B NextByte(B a) {
+  for (int i = 0; i < 64; ++i) a.v[i] = i % 4 == 3 ? uint8_t{0} : a.v[i + 1];
+  return a;
 }
 // 64 rounded values, -127..127 each, as bytes. They are read quad by quad (4 consecutive values): a
 // level may order the quads as its packs leave them. Quad q of vector v stands at byte

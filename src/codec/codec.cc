@@ -1,6 +1,7 @@
 // Chooses the level: float sides and the scalar level take the reference, coded sides a vector one.
 #include "codec/codec.h"
 
+#include "codec/normed_codec.h"
 #include "codec/side_plan.h"
 #include "kvant/isa.h"
 
@@ -47,7 +48,7 @@ SidePlan MakeSidePlan(const SideLayout& s) {
   plan.last_code = static_cast<float>((1 << s.format.bits) - 1);
   plan.centre = static_cast<float>(1 << (s.format.bits - 1));
   PlanGroups(s, &plan);
-  plan.metadata_bytes = s.metadata_bytes;
+  plan.metadata_bytes = s.codes_offset;
   plan.block_bytes = s.block_bytes;
   const Planes planes = PlanesOf(s.format.bits);
   plan.planes[0] = {planes.low, 0, 0, PlaneBytes(planes.low, kLaneBlock, s.reduce())};
@@ -104,6 +105,10 @@ DecodeCodedFn DecodeOfLevel() { return nullptr; }
 
 void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayout& layout,
                 int first_token, std::byte* stored) {
+  if (layout.format.is_normed()) {
+    EncodeNormedSide(open, source, layout, first_token, stored);
+    return;
+  }
   const bool is_vectorised = !layout.format.is_float() && open.format == kFormatF16;
   const EncodeCodedFn encode = is_vectorised ? EncodeOfLevel() : nullptr;
   if (encode == nullptr) {
@@ -114,7 +119,8 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
 }
 
 void DecodeSide(const SideLayout& layout, const std::byte* stored, float* out, int64_t out_stride) {
-  const DecodeCodedFn decode = layout.format.is_float() ? nullptr : DecodeOfLevel();
+  const bool is_vectorised = !layout.format.is_float() && !layout.format.is_normed();
+  const DecodeCodedFn decode = is_vectorised ? DecodeOfLevel() : nullptr;
   if (decode == nullptr) {
     DecodeSideReference(layout, stored, out, out_stride);
   } else {

@@ -138,7 +138,7 @@ Vec ExtremesOf(const SidePlan& plan, const std::byte* source, int first_token, i
   return Load(values);
 }
 
-// f16 of a step: to nearest, but up where it is subnormal. StepBits of group.cc.
+// f16 of a step: to nearest, but up where it is subnormal. StepHalfOf.
 Int StepHalves(Vec step) {
   const Vec clean = Add(step, Set(0.0f));  // no -0
   const Vec magnitude = Abs(clean);

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "codec/code_place.h"
 #include "codec/codec.h"
+#include "codec/normed_codec.h"
 
 namespace kvant {
 namespace {
@@ -42,36 +44,6 @@ uint16_t LoadU16(const std::byte* at) {
   uint16_t value;
   std::memcpy(&value, at, sizeof value);
   return value;
-}
-
-// Visits the (byte, shift, plane width) of every plane that holds part of a code.
-template <typename Visit>
-void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visit) {
-  const Planes planes = PlanesOf(s.format.bits);
-  const int block = token / s.block_tokens, row = token % s.block_tokens;
-  const int lane = s.side == Side::kK ? row : channel;
-  const int element = s.side == Side::kK ? channel : row;
-  const int base = s.metadata_bytes + block * s.block_bytes;
-  const CodePlace low = PlaceOf(planes.low, s.lanes(), s.reduce(), lane, element);
-  visit(base + low.byte, low.shift, planes.low, 0);
-  if (planes.high == 0) return;
-  const CodePlace high = PlaceOf(planes.high, s.lanes(), s.reduce(), lane, element);
-  visit(base + s.plane_bytes[0] + high.byte, high.shift, planes.high, planes.low);
-}
-
-void StoreCode(const SideLayout& s, std::byte* stored, int token, int channel, int code) {
-  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
-    const int part = (code >> from) & ((1 << bits) - 1);
-    stored[byte] |= static_cast<std::byte>(part << shift);
-  });
-}
-
-int LoadCode(const SideLayout& s, const std::byte* stored, int token, int channel) {
-  int code = 0;
-  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
-    code |= ((static_cast<int>(stored[byte]) >> shift) & ((1 << bits) - 1)) << from;
-  });
-  return code;
 }
 
 GroupParameters LoadParameters(const SideLayout& s, const std::byte* stored, int scale_byte) {
@@ -144,6 +116,10 @@ void StoreFloatValue(const SideLayout& s, std::byte* side, int token, int channe
 
 void EncodeSideReference(const SideLayout& open, const std::byte* source, const SideLayout& s,
                          int first_token, std::byte* stored) {
+  if (s.format.is_normed()) {
+    EncodeNormedSideScalar(open, source, s, first_token, stored);
+    return;
+  }
   std::memset(stored, 0, static_cast<size_t>(s.bytes));  // padding, too: a page is saved and hashed
   if (s.format.is_float()) {
     for (int t = 0; t < s.tokens; ++t) {
@@ -166,6 +142,10 @@ void DecodeSideReference(const SideLayout& s, const std::byte* stored, float* ou
         out[t * out_stride + c] = LoadFloatValue(s, stored, t, c);
       }
     }
+    return;
+  }
+  if (s.format.is_normed()) {
+    DecodeNormedSide(s, stored, out, out_stride);
     return;
   }
   ForEachGroup(s, [&](const GroupPlace& place) {

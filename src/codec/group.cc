@@ -4,13 +4,10 @@
 
 #include "base/float16.h"
 #include "codec/codec.h"
+#include "codec/halves.h"
 
 namespace kvant {
 namespace {
-
-// Below this magnitude an f16 is subnormal: a whole multiple of 2^-24.
-constexpr float kSmallestNormalF16 = 6.103515625e-5f;
-constexpr float kSubnormalF16PerUnit = 16777216.0f;
 
 // Largest |z| of the integer convention: int16 with room for the rounding of x / s.
 constexpr float kMaxIntegerZero = 32000.0f;
@@ -21,19 +18,10 @@ constexpr float kMaxRealZero = 2048.0f;
 int MaxCode(const Format& f) { return (1 << f.bits) - 1; }
 int Centre(const Format& f) { return 1 << (f.bits - 1); }
 
-// f16 of a step. A subnormal one is rounded up: to nearest it could lose a third of its size (or
-// all of it), and the codes could no longer span the range.
-uint16_t StepBits(float step) {
-  const float magnitude = std::fabs(step);
-  if (magnitude >= kSmallestNormalF16) return F32ToF16(step);
-  const auto units = static_cast<uint16_t>(std::ceil(magnitude * kSubnormalF16PerUnit));
-  return static_cast<uint16_t>(units | (step < 0.0f ? 0x8000 : 0));
-}
-
 // A constant group under a convention without a real offset: value = +-|c| * (1 - 0) or (0 - 1).
 // Exact, because c came from a 16-bit float (for f32 input: to the precision of the scale).
 GroupParameters ConstantGroup(const Format& format, float c) {
-  const uint16_t scale = StepBits(std::fabs(c));
+  const uint16_t scale = StepHalfOf(std::fabs(c));
   uint16_t zero = 0;
   if (c < 0) zero = format.offset == Offset::kIntegerZero ? 1 : F32ToF16(1.0f);
   return UnpackParameters(format, scale, zero);
@@ -72,25 +60,26 @@ GroupParameters FitGroup(const Format& format, float min, float max, float extre
   switch (format.offset) {
     case Offset::kNone: {
       if (format.levels == Levels::kCodebook) {
-        return UnpackParameters(format, StepBits(extreme / kIq4NlLevels[0]), 0);
+        return UnpackParameters(format, StepHalfOf(extreme / kIq4NlLevels[0]), 0);
       }
       const float amax = std::max(std::fabs(min), std::fabs(max));
-      return UnpackParameters(format, StepBits(amax / static_cast<float>(Centre(format) - 1)), 0);
+      return UnpackParameters(format, StepHalfOf(amax / static_cast<float>(Centre(format) - 1)), 0);
     }
     case Offset::kExtreme:
-      return UnpackParameters(format, StepBits(extreme / static_cast<float>(-Centre(format))), 0);
+      return UnpackParameters(format, StepHalfOf(extreme / static_cast<float>(-Centre(format))), 0);
     case Offset::kMin:
-      return UnpackParameters(format, StepBits((max - min) / steps), F32ToF16(min));
+      return UnpackParameters(format, StepHalfOf((max - min) / steps), F32ToF16(min));
     case Offset::kIntegerZero: {
       if (min == max) return ConstantGroup(format, min);
       const float reach = std::max(std::fabs(min), std::fabs(max)) / kMaxIntegerZero;
-      const uint16_t scale = StepBits(std::max((max - min) / steps, reach));
+      const uint16_t scale = StepHalfOf(std::max((max - min) / steps, reach));
       const float z = std::rint(-min / F16ToF32(scale));
       return UnpackParameters(format, scale, static_cast<uint16_t>(static_cast<int16_t>(z)));
     }
     case Offset::kRealZero: {
       if (min == max) return ConstantGroup(format, min);
-      const uint16_t scale = StepBits(std::max((max - min) / steps, std::fabs(min) / kMaxRealZero));
+      const uint16_t scale =
+          StepHalfOf(std::max((max - min) / steps, std::fabs(min) / kMaxRealZero));
       return UnpackParameters(format, scale, F32ToF16((0.0f - min) / F16ToF32(scale)));
     }
   }

@@ -13,7 +13,8 @@ constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
 constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
-    "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero]";
+    "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero] or "
+    "tq{2,3,4}, tc{2,3}, tcx{2,3,4}, each [:mean][:bal][:n8]";
 
 struct Alias {
   std::string_view name;
@@ -29,6 +30,19 @@ constexpr Alias kAliases[] = {
     {"q5_0", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kExtreme}},
     {"q5_1", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kMin}},
     {"iq4_nl", {Levels::kCodebook, FloatType::kF16, 4, Axis::kToken, 32, Offset::kNone}},
+};
+
+// Names of the normed formats, and the widths that each has a table for.
+struct NormedName {
+  std::string_view prefix;
+  Levels levels;
+  std::string_view widths;
+};
+constexpr NormedName kNormedNames[] = {
+    // a prefix before what it begins with
+    {"tq", Levels::kLloydMax, "234"},
+    {"tcx", Levels::kTrellis64, "234"},
+    {"tc", Levels::kTrellis16, "23"},
 };
 
 constexpr std::string_view kOffsetNames[] = {"none", "ext", "min", "zero", "rzero"};
@@ -92,10 +106,71 @@ Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[3]
   return Status::Ok();
 }
 
+bool HasWidth(const NormedName& name, int bits) {
+  return bits >= 0 && bits <= 9 &&
+         name.widths.find(static_cast<char>('0' + bits)) != name.widths.npos;
+}
+
+Result<Format> ParseNormed(std::string_view spec, const NormedName& name, Side side) {
+  const std::vector<std::string_view> parts = Split(spec, ':');
+  Format format;
+  format.levels = name.levels;
+  const std::string_view width = parts[0].substr(name.prefix.size());
+  if (!ParseInt(width, &format.bits) || !HasWidth(name, format.bits)) {
+    return BadSpec(spec, "width '" + std::string(width) + "' is not possible");
+  }
+  for (size_t i = 1; i < parts.size(); ++i) {
+    bool* const option = parts[i] == "mean"  ? &format.page_mean
+                         : parts[i] == "bal" ? &format.balanced
+                         : parts[i] == "n8"  ? &format.norms_8bit
+                                             : nullptr;
+    if (option == nullptr)
+      return BadSpec(spec, "option '" + std::string(parts[i]) + "' is unknown");
+    if (*option) return BadSpec(spec, "'" + std::string(parts[i]) + "' repeats an option");
+    *option = true;
+  }
+  if (side == Side::kV && (format.page_mean || format.balanced)) {
+    return BadSpec(spec, "V takes neither 'mean' nor 'bal'");
+  }
+  return format;
+}
+
+std::string NormedSpec(const Format& format) {
+  std::string spec;
+  for (const NormedName& name : kNormedNames) {
+    if (name.levels == format.levels) spec = std::string(name.prefix) + std::to_string(format.bits);
+  }
+  if (format.page_mean) spec += ":mean";
+  if (format.balanced) spec += ":bal";
+  if (format.norms_8bit) spec += ":n8";
+  return spec;
+}
+
+Status CheckNormed(const Format& format, Side side, const std::string& name) {
+  bool has_table = false;
+  for (const NormedName& each : kNormedNames) {
+    has_table = has_table || (each.levels == format.levels && HasWidth(each, format.bits));
+  }
+  if (!has_table) return Status::InvalidArgument(name + ": there is no table of this width");
+  if (format.axis != Axis::kToken || format.group != 0 || format.offset != Offset::kNone) {
+    return Status::InvalidArgument(name +
+                                   ": its group is the whole head of a token, without offset");
+  }
+  if (side == Side::kV && (format.page_mean || format.balanced)) {
+    return Status::InvalidArgument(name + ": V takes neither page mean nor balance");
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 double Format::EffectiveBits(int head_dim) const {
   if (is_float()) return bits;
+  if (is_normed()) {
+    const SideLayout side = MakePageLayout(*this, *this, head_dim, kPageTokens).k;
+    return 8.0 * static_cast<double>(side.code_bytes() + side.used_metadata_bytes()) /
+           (kPageTokens * head_dim);
+  }
   const double per_group = 8.0 * metadata_bytes_per_group();
   if (axis == Axis::kChannel) return bits + per_group / group;
   const int stored = group == 0 ? head_dim : std::min(group, head_dim);
@@ -105,6 +180,9 @@ double Format::EffectiveBits(int head_dim) const {
 Result<Format> ParseFormat(std::string_view spec, Side side) {
   for (const Alias& alias : kAliases) {
     if (spec == alias.name) return alias.format;
+  }
+  for (const NormedName& name : kNormedNames) {
+    if (spec.starts_with(name.prefix)) return ParseNormed(spec, name, side);
   }
   const std::vector<std::string_view> parts = Split(spec, ':');
   Format format{
@@ -126,6 +204,7 @@ std::string FormatSpec(const Format& format) {
   for (const Alias& alias : kAliases) {
     if (format == alias.format) return std::string(alias.name);
   }
+  if (format.is_normed()) return NormedSpec(format);
   std::string spec = "int" + std::to_string(format.bits);
   spec += format.axis == Axis::kChannel ? ":channel" : ":token";
   if (format.group != 0) spec += ":g" + std::to_string(format.group);
@@ -141,6 +220,11 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
                                    " is not a multiple of 4 between 4 and 1024");
   }
   if (format.is_float()) return Status::Ok();
+  if (format.is_normed()) return CheckNormed(format, side, name);
+  if (format.norms_8bit || format.page_mean || format.balanced) {
+    return Status::InvalidArgument(name +
+                                   ": page mean, balance and 8-bit norms belong to tq and tc");
+  }
   if (format.levels == Levels::kCodebook && FormatSpec(format) != "iq4_nl") {
     return Status::InvalidArgument(name + ": the codebook is possible as iq4_nl only");
   }

@@ -14,7 +14,30 @@ static_assert(PlaceOf(4, 64, 64, 17, 9).byte == 256 + 64 + 4 + 1);
 static_assert(PlaceOf(1, 64, 64, 0, 16).byte == 0 && PlaceOf(1, 64, 64, 0, 16).shift == 4);
 static_assert(PlaceOf(8, 80, 64, 64, 0).byte == 4096);
 
-SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
+int RoundUpTo(int bytes, int unit) { return DivideUp(bytes, unit) * unit; }
+
+// offset: where the side begins in its page; V's metadata is filled up so that its codes begin on a
+// line of the page.
+void PlaceNormed(int offset, SideLayout* s) {
+  const int codes = s->blocks() * s->block_bytes;
+  const int norms = s->tokens * s->format.metadata_bytes_per_group();
+  const int mean = s->format.page_mean ? s->blocks() * s->padded_dim : 0;
+  const int parameters = s->blocks() * s->parameter_count() * 2;
+  if (s->side == Side::kK) {
+    s->norms_offset = codes;
+    s->mean_offset = s->norms_offset + norms;
+    s->parameters_offset = s->mean_offset + mean;
+    s->bytes = RoundUpTo(s->parameters_offset + parameters, 16);
+    s->metadata_bytes = s->bytes - codes;
+    return;
+  }
+  s->codes_offset = RoundUpTo(offset + parameters + norms, kPlaneUnitBytes) - offset;
+  s->norms_offset = s->codes_offset - norms;
+  s->metadata_bytes = s->codes_offset;
+  s->bytes = s->codes_offset + codes;
+}
+
+SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, int offset) {
   SideLayout s;
   s.format = format;
   s.side = side;
@@ -25,10 +48,20 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
   if (format.is_float()) {
     const int width = side == Side::kK ? head_dim : s.padded_dim;
     s.block_bytes = s.block_tokens * width * format.bits / 8;
-    s.bytes = DivideUp(s.blocks() * s.block_bytes, kPlaneUnitBytes) * kPlaneUnitBytes;
+    s.bytes = RoundUpTo(s.blocks() * s.block_bytes, kPlaneUnitBytes);
     return s;
   }
+  const Planes planes = PlanesOf(format.bits);
+  s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
+  s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
+  s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
   const int per_group = format.metadata_bytes_per_group();
+  if (format.is_normed()) {
+    s.group = head_dim;
+    s.channel_groups = 1;
+    PlaceNormed(offset, &s);
+    return s;
+  }
   if (format.axis == Axis::kChannel) {
     s.group = format.group;
     s.token_groups = tokens / s.group;
@@ -41,11 +74,8 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens) {
     s.block_metadata_bytes = s.channel_groups * s.block_tokens * per_group;
     s.metadata_bytes = s.block_metadata_bytes * s.blocks();
   }
-  s.metadata_bytes = DivideUp(s.metadata_bytes, kPlaneUnitBytes) * kPlaneUnitBytes;
-  const Planes planes = PlanesOf(format.bits);
-  s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
-  s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
-  s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
+  s.metadata_bytes = RoundUpTo(s.metadata_bytes, kPlaneUnitBytes);
+  s.codes_offset = s.metadata_bytes;
   s.bytes = s.metadata_bytes + s.blocks() * s.block_bytes;
   return s;
 }
@@ -57,6 +87,11 @@ int64_t SideLayout::code_bytes() const {
 }
 
 int64_t SideLayout::used_metadata_bytes() const {
+  if (format.is_normed()) {
+    return static_cast<int64_t>(tokens) * format.metadata_bytes_per_group() +
+           static_cast<int64_t>(blocks()) *
+               ((format.page_mean ? head_dim : 0) + parameter_count() * 2);
+  }
   const int64_t groups = format.axis == Axis::kChannel
                              ? static_cast<int64_t>(token_groups) * head_dim
                              : static_cast<int64_t>(channel_groups) * tokens;
@@ -73,11 +108,14 @@ int PageTokensFor(const Format& k, const Format& v) {
 
 PageLayout MakePageLayout(const Format& k, const Format& v, int head_dim, int page_tokens) {
   PageLayout layout;
-  layout.k = MakeSide(k, Side::kK, head_dim, page_tokens);
-  layout.v = MakeSide(v, Side::kV, head_dim, page_tokens);
+  layout.k = MakeSide(k, Side::kK, head_dim, page_tokens, 0);
+  // A normed V makes use of the line in which a normed K ends.
+  layout.v_offset_bytes =
+      v.is_normed() ? layout.k.bytes : RoundUpTo(layout.k.bytes, kPlaneUnitBytes);
+  layout.k.bytes = layout.v_offset_bytes;
+  layout.v = MakeSide(v, Side::kV, head_dim, page_tokens, layout.v_offset_bytes);
   layout.tokens = page_tokens;
-  layout.v_offset_bytes = layout.k.bytes;
-  layout.page_bytes = layout.k.bytes + layout.v.bytes;
+  layout.page_bytes = layout.v_offset_bytes + layout.v.bytes;
   return layout;
 }
 

@@ -20,6 +20,14 @@
 //     plane of 1 bit   [chunk][step / 2][blocks][64 B]        bit 4 * (step % 2) + i: quad i
 //   3 bits = planes 2 + 1, 5 = 4 + 1, 6 = 4 + 2; the first plane holds the low bits.
 // Padding lanes and channels hold code 0 and scale 0.
+//
+// Normed side (tq, tc): K ends and V begins with its metadata, so that what the two need beside
+// whole lines shares one.
+//   K  codes per block, norms [tokens] f16 or u8, mean [blocks][padded_dim] s8 (page_mean only),
+//      parameters [blocks]{mean step, least norm, norm step} f16, up to a multiple of 16 bytes
+//   V  parameters [blocks], padding, norms, codes per block; codes begin on a line
+// Parameters that a format does not use are not stored. Trellis codes lie as other codes; the
+// chain of an element's window is told in codec/normed_codec.h.
 #pragma once
 
 #include <cstdint>
@@ -107,22 +115,29 @@ struct SideLayout {
   Format format;
   Side side = Side::kK;
   int head_dim = 0;
-  int padded_dim = 0;      // head_dim rounded up to 16
-  int tokens = 0;          // of the page: 64, 128 or 256 (16..64 in steps of 16 for a sink page)
-  int block_tokens = 0;    // min(64, tokens)
-  int group = 0;           // as stored: clamped to the head (axis token)
-  int channel_groups = 0;  // axis token: groups along a head, the last may be short
-  int token_groups = 0;    // axis channel: groups along the page
-  int metadata_bytes = 0;  // in front of the codes, padding included
+  int padded_dim = 0;         // head_dim rounded up to 16
+  int tokens = 0;             // of the page: 64, 128 or 256 (16..64 in steps of 16 for a sink page)
+  int block_tokens = 0;       // min(64, tokens)
+  int group = 0;              // as stored: clamped to the head (axis token)
+  int channel_groups = 0;     // axis token: groups along a head, the last may be short
+  int token_groups = 0;       // axis channel: groups along the page
+  int metadata_bytes = 0;     // padding included
+  int codes_offset = 0;       // from the start of the side
+  int norms_offset = 0;       // normed: [tokens]
+  int mean_offset = 0;        // normed with page_mean: [blocks][padded_dim]
+  int parameters_offset = 0;  // normed: [blocks][parameter_count] f16
   int offsets_from_scales = 0;   // bytes from a scale to its offset
   int block_metadata_bytes = 0;  // axis token: metadata of one block
   int block_bytes = 0;           // codes (or values) of one 64-token block
   int plane_bytes[2] = {0, 0};   // of one block
-  int bytes = 0;                 // the side, rounded up to 64
+  int bytes = 0;                 // the side; a multiple of 64, of a normed K of 16
 
   int blocks() const { return tokens / block_tokens; }
   int lanes() const { return side == Side::kK ? block_tokens : padded_dim; }
   int reduce() const { return side == Side::kK ? padded_dim : block_tokens; }
+
+  // Normed: f16 parameters of a block, in the order mean step, least norm, norm step.
+  int parameter_count() const { return (format.page_mean ? 1 : 0) + (format.norms_8bit ? 2 : 0); }
 
   // Of the whole side, for the ledger: codes of real values, metadata of real groups, the rest.
   int64_t code_bytes() const;

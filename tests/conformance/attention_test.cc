@@ -43,6 +43,15 @@ constexpr Pair kPairs[] = {
     {"int4:token:g128:min", "int8:token:none"},
     {"int8:channel", "f16"},
     {"bf16", "int4:token:g64"},
+    {"tq4:mean:bal:n8", "tq4:n8"},
+    {"tq3:mean:n8", "tq2:n8"},
+    {"tq2", "tq3"},
+    {"tq4", "int4:channel:g128"},
+    {"tc2:mean:n8", "tc3:n8"},
+    {"tc3", "tc2"},
+    {"tcx2:mean", "tcx4:n8"},
+    {"tcx3:n8", "tcx2"},
+    {"tcx4:mean:n8", "tcx3"},
 };
 
 // Sanitized builds are fifty times slower: they look for reads out of bounds, on the vector levels

@@ -1,0 +1,38 @@
+#include "codec/code_place.h"
+
+namespace kvant {
+namespace {
+
+// Visits the (byte, shift, plane width) of every plane that holds part of a code.
+template <typename Visit>
+void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visit) {
+  const Planes planes = PlanesOf(s.format.bits);
+  const int block = token / s.block_tokens, row = token % s.block_tokens;
+  const int lane = s.side == Side::kK ? row : channel;
+  const int element = s.side == Side::kK ? channel : row;
+  const int base = s.codes_offset + block * s.block_bytes;
+  const CodePlace low = PlaceOf(planes.low, s.lanes(), s.reduce(), lane, element);
+  visit(base + low.byte, low.shift, planes.low, 0);
+  if (planes.high == 0) return;
+  const CodePlace high = PlaceOf(planes.high, s.lanes(), s.reduce(), lane, element);
+  visit(base + s.plane_bytes[0] + high.byte, high.shift, planes.high, planes.low);
+}
+
+}  // namespace
+
+void StoreCode(const SideLayout& s, std::byte* stored, int token, int channel, int code) {
+  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
+    const int part = (code >> from) & ((1 << bits) - 1);
+    stored[byte] |= static_cast<std::byte>(part << shift);
+  });
+}
+
+int LoadCode(const SideLayout& s, const std::byte* stored, int token, int channel) {
+  int code = 0;
+  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {
+    code |= ((static_cast<int>(stored[byte]) >> shift) & ((1 << bits) - 1)) << from;
+  });
+  return code;
+}
+
+}  // namespace kvant

@@ -1,0 +1,142 @@
+#include "codec/normed_codec.h"
+
+#include <cstring>
+
+#include "base/float16.h"
+#include "codec/code_place.h"
+#include "kvant/isa.h"
+
+namespace kvant {
+namespace {
+
+NormedPlan PlanOf(const SideLayout& open, const SideLayout& s) {
+  NormedPlan plan;
+  plan.source_type = open.format.float_type;
+  plan.blocks = s.blocks();
+  plan.block_tokens = s.block_tokens;
+  plan.lanes_are_tokens = s.side == Side::kK;
+  plan.rows = plan.lanes_are_tokens ? s.head_dim : s.block_tokens;
+  plan.lanes = s.lanes();
+  plan.used_lanes = plan.lanes_are_tokens ? s.block_tokens : s.head_dim;
+  plan.steps = s.reduce() / kStep;
+  plan.head_dim = s.head_dim;
+  plan.padded_dim = s.padded_dim;
+  plan.source_block_bytes = open.block_bytes;
+  plan.table = LevelTableOf(s.format);
+  plan.page_mean = s.format.page_mean;
+  plan.norms_8bit = s.format.norms_8bit;
+  plan.codes_offset = s.codes_offset;
+  plan.norms_offset = s.norms_offset;
+  plan.mean_offset = s.mean_offset;
+  plan.parameters_offset = s.parameters_offset;
+  plan.parameter_count = s.parameter_count();
+  plan.block_bytes = s.block_bytes;
+  const Planes planes = PlanesOf(s.format.bits);
+  plan.planes[0] = {planes.low, 0, 0, PlaneBytes(planes.low, kLaneBlock, s.reduce())};
+  if (planes.high != 0) {
+    plan.planes[1] = {planes.high, planes.low, s.plane_bytes[0],
+                      PlaneBytes(planes.high, kLaneBlock, s.reduce())};
+  }
+  return plan;
+}
+
+EncodeNormedFn EncodeOfLevel() {
+#if !defined(KVANT_SCALAR_ONLY)
+  switch (ActiveIsa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx2:
+    case Isa::kAvxVnni:
+      return EncodeNormedAvx2;
+    case Isa::kAvx512:
+      return EncodeNormedAvx512;
+#elif defined(__aarch64__)
+    case Isa::kNeon:
+      return EncodeNormedNeon;
+#endif
+    default:
+      break;
+  }
+#endif
+  return EncodeNormedScalar;
+}
+
+float LoadHalf(const std::byte* at) {
+  uint16_t half;
+  std::memcpy(&half, at, sizeof half);
+  return F16ToF32(half);
+}
+
+// Norm and mean of one side as a decoder sees them.
+class Metadata {
+ public:
+  Metadata(const SideLayout& s, const std::byte* stored) : s_(s), stored_(stored) {}
+
+  float Norm(int token) const {
+    if (!s_.format.norms_8bit) return LoadHalf(stored_ + s_.norms_offset + 2 * token);
+    const std::byte* parameters = ParametersOf(token) + (s_.format.page_mean ? 2 : 0);
+    const auto code = static_cast<float>(stored_[s_.norms_offset + token]);
+    return LoadHalf(parameters) + code * LoadHalf(parameters + 2);
+  }
+  float Mean(int token, int channel) const {
+    if (!s_.format.page_mean) return 0.0f;
+    const int at = s_.mean_offset + token / s_.block_tokens * s_.padded_dim + channel;
+    return static_cast<float>(static_cast<int8_t>(stored_[at])) * LoadHalf(ParametersOf(token));
+  }
+
+ private:
+  const std::byte* ParametersOf(int token) const {
+    return stored_ + s_.parameters_offset + token / s_.block_tokens * s_.parameter_count() * 2;
+  }
+  const SideLayout& s_;
+  const std::byte* stored_;
+};
+
+// The codes that follow a code in its chain make the window: normed_plan.h.
+int WindowAt(const SideLayout& s, const LevelTable& table, const std::byte* stored, int token,
+             int channel) {
+  const int rows = s.reduce(), in_byte = rows / 4;
+  const int block = token / s.block_tokens * s.block_tokens;
+  const int row = s.side == Side::kK ? channel : token - block;
+  int n = row % 4 * in_byte + row / 16 * 4 + row % 16 / 4;
+  int window = 0;
+  for (int bit = 0; bit < table.window_bits && n < rows; bit += table.bits, ++n) {
+    const int at = n % in_byte / 4 * 16 + n % 4 * 4 + n / in_byte;
+    const int code = s.side == Side::kK ? LoadCode(s, stored, token, at)
+                                        : LoadCode(s, stored, block + at, channel);
+    window |= code << bit;
+  }
+  return window & ((1 << table.window_bits) - 1);
+}
+
+}  // namespace
+
+void EncodeNormedSide(const SideLayout& open, const std::byte* source, const SideLayout& layout,
+                      int first_token, std::byte* stored) {
+  if (open.format != kFormatF16) {
+    EncodeNormedSideScalar(open, source, layout, first_token, stored);
+    return;
+  }
+  std::memset(stored, 0, static_cast<size_t>(layout.bytes));
+  EncodeOfLevel()(PlanOf(open, layout), source, first_token, stored);
+}
+
+void EncodeNormedSideScalar(const SideLayout& open, const std::byte* source,
+                            const SideLayout& layout, int first_token, std::byte* stored) {
+  std::memset(stored, 0, static_cast<size_t>(layout.bytes));
+  EncodeNormedScalar(PlanOf(open, layout), source, first_token, stored);
+}
+
+void DecodeNormedSide(const SideLayout& s, const std::byte* stored, float* out,
+                      int64_t out_stride) {
+  const LevelTable& table = LevelTableOf(s.format);
+  const Metadata metadata(s, stored);
+  for (int t = 0; t < s.tokens; ++t) {
+    const float scale = metadata.Norm(t) * (1.0f / table.sigma);
+    for (int c = 0; c < s.head_dim; ++c) {
+      const auto level = static_cast<float>(table.levels[WindowAt(s, table, stored, t, c)]);
+      out[t * out_stride + c] = scale * level + metadata.Mean(t, c);
+    }
+  }
+}
+
+}  // namespace kvant

@@ -1,0 +1,28 @@
+// The normed encoder with AVX-512. Nothing here may instantiate an inline function of
+// another header: the linker could keep this copy for every CPU.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/halves.h"
+#include "codec/normed_plan.h"
+
+namespace kvant {
+namespace {
+
+void LoadLanes(const NormedPlan&, const std::byte* from, float* out) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  _mm512_storeu_ps(out, _mm512_cvtph_ps(halves));
+}
+
+#include "codec/normed_codec-inl.h"
+
+}  // namespace
+
+void EncodeNormedAvx512(const NormedPlan& plan, const std::byte* source, int first_token,
+                        std::byte* stored) {
+  EncodeNormed(plan, source, first_token, stored);
+}
+
+}  // namespace kvant

@@ -1,0 +1,232 @@
+// The normed formats: the error that their tables promise, norms, means, the best path, and the
+// same bytes at every level.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codec/code_place.h"
+#include "codec/codec.h"
+#include "codec/level_tables.h"
+#include "codec/test_pages.h"
+#include "kvant/isa.h"
+
+namespace kvant {
+namespace {
+
+constexpr const char* kSpecs[] = {"tq2", "tq3", "tq4", "tc2", "tc3", "tcx2", "tcx3", "tcx4"};
+constexpr int kHeadDims[] = {4, 64, 72, 80, 100, 128, 256, 576};
+
+Format Parse(const std::string& spec, Side side) { return ParseFormat(spec, side).value(); }
+
+std::vector<float> Normal(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+OpenSide OpenNormal(Side side, int head_dim, uint32_t seed, float offset = 0) {
+  const auto values = Normal(static_cast<size_t>(64 * head_dim), seed);
+  return OpenSide(side, head_dim, 64, [&](int t, int c) {
+    return values[static_cast<size_t>(t * head_dim + c)] + (c % 7 == 3 ? offset : 0.0f);
+  });
+}
+
+// Mean of |x - x'|^2 / |x|^2 over many pages.
+double RelativeError(const std::string& spec, Side side, int head_dim) {
+  double error = 0, square = 0;
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    const OpenSide open = OpenNormal(side, head_dim, seed);
+    const CodedSide coded = CodeByReference(open, Parse(spec, side), 0);
+    for (int t = 0; t < 64; ++t) {
+      for (int c = 0; c < head_dim; ++c) {
+        const double x = open.At(t, c), e = x - coded.At(t, c);
+        error += e * e;
+        square += x * x;
+      }
+    }
+  }
+  return error / square;
+}
+
+// Mean square errors of the tables on N(0, 1). With the norm rule the decoded vector is as long as
+// the original, which costs a little where the levels alone would be shorter: the error becomes
+// 2 - 2 sqrt(1 - mse), 3 % more at 2 bits. Chains of 64 elements end in zeros: 2 % more.
+TEST(NormedCodec, ErrorIsWhatTheTablePromises) {
+  constexpr double kPromised[] = {.1175, .0345, .0095, .0922, .0276, .0861, .0247, .0065};
+  for (size_t i = 0; i < std::size(kSpecs); ++i) {
+    for (Side side : {Side::kK, Side::kV}) {
+      const double want = 2 - 2 * std::sqrt(1 - kPromised[i]);
+      const double got = RelativeError(kSpecs[i], side, 128);
+      EXPECT_NEAR(got, want, 0.045 * want) << kSpecs[i];
+    }
+  }
+}
+
+// A trellis that lets every state emit every level constrains nothing and equals scalar codes.
+TEST(NormedCodec, TrellisBeatsTheNearestLevelByTwentyPercent) {
+  for (const char* bits : {"2", "3"}) {
+    const double nearest = RelativeError(std::string("tq") + bits, Side::kK, 64);
+    EXPECT_LT(RelativeError(std::string("tc") + bits, Side::kK, 64), 0.83 * nearest) << bits;
+    EXPECT_LT(RelativeError(std::string("tcx") + bits, Side::kK, 64), 0.78 * nearest) << bits;
+  }
+  EXPECT_LT(RelativeError("tc2", Side::kV, 64), 0.1);
+}
+
+TEST(NormedCodec, DecodedVectorsKeepTheirLength) {
+  for (const char* spec : kSpecs) {
+    for (Side side : {Side::kK, Side::kV}) {
+      const OpenSide open = OpenNormal(side, 72, 7);
+      const CodedSide coded = CodeByReference(open, Parse(spec, side), 0);
+      for (int t = 0; t < 64; ++t) {
+        double want = 0, got = 0;
+        for (int c = 0; c < 72; ++c) {
+          want += std::pow(open.At(t, c), 2);
+          got += std::pow(coded.At(t, c), 2);
+        }
+        EXPECT_NEAR(std::sqrt(got / want), 1.0, 6e-4) << spec;  // f16 norms: 2^-11, and rounding
+      }
+    }
+  }
+}
+
+// x of a page plus the same large vector for all tokens: the mean takes it off.
+TEST(NormedCodec, PageMeanTakesOffsetsOff) {
+  const auto error = [](const char* spec, float offset) {
+    const OpenSide open = OpenNormal(Side::kK, 64, 3, offset);
+    const CodedSide coded = CodeByReference(open, Parse(spec, Side::kK), 4);
+    double sum = 0;
+    for (int t = 4; t < 64; ++t) {
+      for (int c = 0; c < 64; ++c) sum += std::pow(open.At(t, c) - coded.At(t, c), 2);
+    }
+    return sum / (60 * 64);
+  };
+  EXPECT_LT(error("tq4:mean:n8", 0), 0.0105);
+  // f16 rounds values near 200 to steps of .125 (error 1e-3), the mean to 200 / 254 / sqrt(3).
+  EXPECT_LT(error("tq4:mean:n8", 200), 0.02);
+  EXPECT_GT(error("tq4", 200), 1.0);
+}
+
+TEST(NormedCodec, SinksStayOutAndAreStoredAsNothing) {
+  for (const char* spec : {"tq4:mean:n8", "tcx2:mean", "tc3:n8"}) {
+    const auto make = [&](float sink) {
+      const auto values = Normal(64 * 64, 5);
+      return OpenSide(Side::kK, 64, 64, [&](int t, int c) {
+        return t < 5 ? sink : values[static_cast<size_t>(t * 64 + c)];
+      });
+    };
+    const Format format = Parse(spec, Side::kK);
+    EXPECT_EQ(CodeByReference(make(1.0f), format, 5).bytes,
+              CodeByReference(make(30000.0f), format, 5).bytes)
+        << spec;
+  }
+}
+
+TEST(NormedCodec, ZeroVectorsAndConstantPagesDecodeToThemselves) {
+  for (const char* spec : kSpecs) {
+    const OpenSide zero(Side::kV, 64, 64, [](int, int) { return 0.0f; });
+    for (float x : CodeByReference(zero, Parse(spec, Side::kV), 0).decoded) ASSERT_EQ(x, 0.0f);
+    const OpenSide constant(Side::kK, 64, 64, [](int, int) { return 2.5f; });
+    const Format format = Parse(std::string(spec) + ":mean:n8", Side::kK);
+    for (float x : CodeByReference(constant, format, 0).decoded) ASSERT_NEAR(x, 2.5f, 0.02f);
+  }
+}
+
+// The windows of a column as the format defines them, and the squared error of any codes.
+class Chain {
+ public:
+  Chain(const LevelTable& table, std::vector<float> z) : table_(table), z_(std::move(z)) {}
+
+  double Error(const std::vector<int>& codes) const {
+    double error = 0;
+    for (size_t n = 0; n < z_.size(); ++n) {
+      unsigned window = 0;
+      for (size_t i = 0; i * static_cast<size_t>(table_.bits) < 8 && n + i < z_.size(); ++i) {
+        window |= static_cast<unsigned>(codes[n + i]) << (i * static_cast<size_t>(table_.bits));
+      }
+      window &= (1u << table_.window_bits) - 1;
+      error += std::pow(z_[n] - table_.levels[window], 2);
+    }
+    return error;
+  }
+
+ private:
+  const LevelTable& table_;
+  std::vector<float> z_;
+};
+
+// No change of one or two neighbouring codes makes a coded chain better.
+TEST(NormedCodec, PathsCannotBeImprovedLocally) {
+  for (const char* spec : {"tc2", "tc3", "tcx2", "tcx3", "tcx4"}) {
+    const OpenSide open = OpenNormal(Side::kK, 64, 11);
+    const CodedSide coded = CodeByReference(open, Parse(spec, Side::kK), 0);
+    const LevelTable& table = LevelTableOf(coded.layout.format);
+    for (int t = 0; t < 8; ++t) {
+      double length = 0;
+      for (int c = 0; c < 64; ++c) length += std::pow(open.At(t, c), 2);
+      std::vector<float> z(64);
+      std::vector<int> codes(64);
+      for (int n = 0; n < 64; ++n) {  // byte by byte: element 16 * step + 4 * quad + byte
+        const int channel = n % 16 / 4 * 16 + n % 4 * 4 + n / 16;
+        z[static_cast<size_t>(n)] =
+            open.At(t, channel) * table.sigma * 8.0f / static_cast<float>(std::sqrt(length));
+        codes[static_cast<size_t>(n)] = LoadCode(coded.layout, coded.bytes.data(), t, channel);
+      }
+      const Chain chain(table, z);
+      const double best = chain.Error(codes);
+      for (size_t n = 0; n + 1 < 64; ++n) {
+        for (int pair = 0; pair < 1 << (2 * table.bits); ++pair) {
+          std::vector<int> other = codes;
+          other[n] = pair & ((1 << table.bits) - 1);
+          other[n + 1] = pair >> table.bits;
+          ASSERT_GE(chain.Error(other), best * (1 - 1e-5)) << spec << " token " << t << " " << n;
+        }
+      }
+    }
+  }
+}
+
+// The example of the 8-value group: codes 0 1 0 1 0 0 1 1 read windows 4 1 4 1 0 4 5 1.
+TEST(NormedCodec, TableOfTheWorkedExample) {
+  const int8_t* levels = LevelTableOf(Parse("tc2", Side::kK)).levels;
+  constexpr int kWindows[] = {4, 1, 4, 1, 0, 4, 5, 1},
+                kLevels[] = {82, -7, 82, -7, -62, 82, 32, -7};
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(levels[kWindows[i]], kLevels[i]);
+}
+
+TEST(NormedCodec, EveryLevelWritesTheBytesOfTheScalarOne) {
+  const Isa before = ActiveIsa();
+  for (const char* spec : kSpecs) {
+    for (const int head_dim : kHeadDims) {
+      for (const char* options : {"", ":mean:n8", ":n8"}) {
+        for (Side side : {Side::kK, Side::kV}) {
+          if (side == Side::kV && options[0] != 0 && options[1] == 'm') continue;
+          const Format format = Parse(std::string(spec) + options, side);
+          const OpenSide open = OpenNormal(side, head_dim, 13, 3.0f);
+          for (const int first : {0, 5, 64}) {
+            const CodedSide want = CodeByReference(open, format, first);
+            for (Isa isa : AvailableIsas()) {
+              ASSERT_TRUE(SetActiveIsa(isa).ok());
+              std::vector<std::byte> got(want.bytes.size() + 64, std::byte{0xa5});
+              EncodeSide(open.layout, open.bytes.data(), want.layout, first, got.data());
+              ASSERT_TRUE(std::equal(want.bytes.begin(), want.bytes.end(), got.begin()))
+                  << FormatSpec(format) << " " << head_dim << " " << first << " " << IsaName(isa);
+              for (size_t i = want.bytes.size(); i < got.size(); ++i) {
+                ASSERT_EQ(got[i], std::byte{0xa5});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  ASSERT_TRUE(SetActiveIsa(before).ok());
+}
+
+}  // namespace
+}  // namespace kvant
