@@ -7,6 +7,7 @@
 #include <string>
 
 #include "attention/kernels.h"
+#include "codec/rotation.h"
 
 namespace kvant {
 namespace {
@@ -169,7 +170,14 @@ class Step {
                         static_cast<int64_t>(row % task.group_ratio) * head_dim_;
     const float scale = scale_;  // in a register: q might be the memory of scale_
     for (int c = 0; c < head_dim_; ++c) q[c] = from[c] * scale;
+    if (task.view.to_query != nullptr) Rotate(task.view.to_query, head_dim_, q);
     for (int c = head_dim_; c < padded_dim_; ++c) q[c] = 0.0f;
+  }
+
+  void Finish(const AttentionTask& task, int row, const PartialState& state) const {
+    float* const out = Out(task, row);
+    kernels_.finish(state, head_dim_, out);
+    if (task.view.to_value != nullptr) RotateBack(task.view.to_value, head_dim_, out);
   }
 
   // Slots of the segment that the row may see.
@@ -222,7 +230,7 @@ class Step {
       for (int s = 1; s < t.num_segments; ++s) {
         kernels_.merge(all, SplitState(t.first_state + int64_t{s} * t.rows + row), padded_dim_);
       }
-      kernels_.finish(all, head_dim_, Out(tasks_[static_cast<size_t>(index)], row));
+      Finish(tasks_[static_cast<size_t>(index)], row, all);
     }
   }
 
@@ -259,7 +267,7 @@ class Step {
       }
     }
     for (int r = 0; r < count; ++r) {
-      kernels_.finish(running[r], head_dim_, Out(task, item.first + r));
+      Finish(task, item.first + r, running[r]);
     }
   }
 

@@ -1,14 +1,41 @@
 #include "cache/cache.h"
 
 #include "cache/cache_impl.h"
+#include "codec/rotation.h"
 #include "kvant/isa.h"
 
 namespace kvant {
+namespace {
+
+Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const float> k_balance) {
+  const size_t values =
+      static_cast<size_t>(g.layers) * static_cast<size_t>(g.kv_heads * g.head_dim);
+  if (k_balance.empty()) {
+    if (!spec.k.balanced) return Status::Ok();
+    return Status::InvalidArgument(
+        "K format " + FormatSpec(spec.k) +
+        " needs the balance of the model's K channels, and there is none");
+  }
+  if (k_balance.size() != values) {
+    return Status::InvalidArgument("a K balance of " + std::to_string(k_balance.size()) +
+                                   " values is given where the shape asks for " +
+                                   std::to_string(values));
+  }
+  for (const float b : k_balance) {
+    if (b >= 0x1p-20f && b <= 0x1p20f) continue;
+    return Status::InvalidArgument("a K balance of " + std::to_string(b) +
+                                   " is not between 2^-20 and 2^20");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
 
 // ---- Creation
 
 Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& spec,
-                                             int64_t context_tokens, int64_t budget_bytes) {
+                                             int64_t context_tokens, int64_t budget_bytes,
+                                             std::span<const float> k_balance) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
   constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are ints
@@ -20,13 +47,21 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     return Status::InvalidArgument("a KV budget of " + std::to_string(budget_bytes) +
                                    " bytes is negative");
   }
+  KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, k_balance));
   auto impl = std::make_unique<Impl>(geometry, spec, context_tokens, budget_bytes);
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
     impl->page_tokens = std::max(impl->page_tokens, PageTokensFor(formats.k, formats.v));
   }
   impl->window_pages = DivideUp(spec.window_tokens, impl->page_tokens);
-  for (int layer = 0; layer < geometry.layers; ++layer) impl->AddLayer(LayerFormats(spec, layer));
+  const int64_t layer_values = int64_t{geometry.kv_heads} * geometry.head_dim;
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    const FormatPair formats = LayerFormats(spec, layer);
+    impl->AddLayer(formats);
+    impl->AddRotation(formats,
+                      k_balance.empty() ? nullptr : k_balance.data() + layer * layer_values,
+                      impl->layers.back());
+  }
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
 }
 
@@ -52,6 +87,20 @@ void Cache::Impl::AddLayer(const FormatPair& formats) {
     }
   }
   layers.push_back(layer);
+}
+
+void Cache::Impl::AddRotation(const FormatPair& formats, const float* k_balance,
+                              LayerStore& layer) const {
+  const int values = geometry.kv_heads * geometry.head_dim;
+  for (int i = 0; i < values; ++i) {
+    const float sign = RotationSign(i % geometry.head_dim);
+    const float balance = formats.k.balanced ? k_balance[i] : 1.0f;
+    if (formats.k.is_normed()) {
+      layer.to_key.push_back(sign * balance);
+      layer.to_query.push_back(sign / balance);
+    }
+    if (formats.v.is_normed()) layer.to_value.push_back(sign);
+  }
 }
 
 int Cache::Impl::PoolFor(const PageLayout& layout, PageUse use) {

@@ -12,6 +12,9 @@
 // never read from page 0 and stay out of its ranges. Layers with float formats have neither sinks
 // nor window of their own.
 //
+// Layers whose formats are normed hold K and V rotated, in their window and sinks too; Append
+// rotates, and views tell attention how to follow.
+//
 // One step of a sequence of length n that adds m tokens:
 //   Reserve(seq, m)                      may fail; nothing changed then
 //   for every layer: Append(...)         writes K and V of positions n .. n+m-1
@@ -36,6 +39,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/view.h"
@@ -49,10 +53,13 @@ using SequenceId = int32_t;
 
 class Cache {
  public:
-  // context_tokens: longest sequence that will be accepted. budget_bytes: upper bound of what the
-  // pools may allocate (0: none). Checks everything with CheckKvSpec.
+  // k_balance: [layers][kv_heads][head_dim] positive factors of K's channels for formats with
+  // `balanced`, copied; needed by them and empty otherwise. context_tokens: longest sequence that
+  // will be accepted. budget_bytes: upper bound of what the pools may allocate (0: none). Checks
+  // everything with CheckKvSpec.
   static Result<std::unique_ptr<Cache>> Create(const KvGeometry& geometry, const KvSpec& spec,
-                                               int64_t context_tokens, int64_t budget_bytes = 0);
+                                               int64_t context_tokens, int64_t budget_bytes = 0,
+                                               std::span<const float> k_balance = {});
   ~Cache();
 
   const KvGeometry& geometry() const;

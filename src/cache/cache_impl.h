@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,18 @@ struct LayerStore {
   bool coded = false;  // false: float on both sides, neither sinks nor window
   PageLayout open, stored, sink;
   int open_pool = -1, stored_pool = -1, sink_pool = -1;  // -1: the layer has no such pages
+  // [kv_heads][head_dim] multipliers of the rotation; empty: not rotated.
+  std::vector<float> to_key, to_query, to_value;
+
+  bool rotated() const { return !to_key.empty() || !to_value.empty(); }
+};
+
+// What Append is given of one head: rows of head_dim values.
+struct HeadRows {
+  const float* k;
+  int64_t k_stride;
+  const float* v;
+  int64_t v_stride;
 };
 
 struct Cache::Impl {
@@ -78,6 +91,7 @@ struct Cache::Impl {
 
   int PoolFor(const PageLayout& layout, PageUse use);
   void AddLayer(const FormatPair& formats);
+  void AddRotation(const FormatPair& formats, const float* k_balance, LayerStore& layer) const;
   std::unique_ptr<Sequence> MakeSequence() const;
   SequenceId Adopt(std::unique_ptr<Sequence> seq);
 
@@ -95,6 +109,9 @@ struct Cache::Impl {
   // cache_step.cc
   Status ReservePages(Sequence& seq, int64_t new_tokens) const;
   void CancelReservations(Sequence& seq) const;
+  Status CheckRows(const Sequence& seq, const LayerStore& store,
+                   const std::function<std::string()>& place, const HeadRows& rows,
+                   int64_t new_tokens) const;
   Status MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void Compact(Sequence& seq) const;

@@ -1,10 +1,13 @@
 // One step of a sequence: Reserve, then per head Append, Seal, Release, then Commit or Rollback.
 #include <cassert>
 #include <cmath>
+#include <functional>
 
+#include "base/aligned_buffer.h"
 #include "cache/cache_impl.h"
 #include "cache/token_writer.h"
 #include "codec/codec.h"
+#include "codec/rotation.h"
 
 namespace kvant {
 namespace {
@@ -17,6 +20,28 @@ std::string ValueName(float value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "infinity" : "-infinity";
   return std::to_string(value);
+}
+
+// Rotated copies of the rows of one head, which `rows` leads to from then on. The result owns them.
+Result<AlignedBuffer> RotateRows(const LayerStore& store, int head_dim, int kv_head,
+                                 int64_t new_tokens, HeadRows& rows) {
+  const int64_t values = new_tokens * head_dim;
+  KVANT_ASSIGN_OR_RETURN(AlignedBuffer buffer,
+                         AlignedBuffer::Create(static_cast<size_t>(2 * values) * sizeof(float)));
+  const auto rotate = [&](const std::vector<float>& multiplier, float* to, const float*& from,
+                          int64_t& stride) {
+    if (multiplier.empty()) return;
+    for (int64_t t = 0; t < new_tokens; ++t) {
+      float* row = to + t * head_dim;
+      std::copy_n(from + t * stride, head_dim, row);
+      Rotate(multiplier.data() + kv_head * head_dim, head_dim, row);
+    }
+    from = to;
+    stride = head_dim;
+  };
+  rotate(store.to_key, buffer.as<float>(), rows.k, rows.k_stride);
+  rotate(store.to_value, buffer.as<float>() + values, rows.v, rows.v_stride);
+  return buffer;
 }
 
 }  // namespace
@@ -105,24 +130,22 @@ Status Cache::Append(SequenceId id, int layer, int kv_head, const float* k, int6
         (head.written_tokens == seq->length ? "" : ", which has been appended already"));
   }
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
-  const auto check = [&](const char* name, const SideLayout& side, const float* rows,
-                         int64_t stride) {
-    const FloatType type = side.format.float_type;
-    const auto bad = FindUnstorable(type, rows, stride, new_tokens, side.head_dim);
-    if (!bad) return Status::Ok();
-    return Status::InvalidArgument(name + place() + ", position " +
-                                   std::to_string(seq->length + bad->token) + ", channel " +
-                                   std::to_string(bad->channel) + " is " + ValueName(bad->value) +
-                                   ", which " + FloatName(type) + " cannot hold");
-  };
-  KVANT_RETURN_IF_ERROR(check("K", store.open.k, k, k_stride));
-  KVANT_RETURN_IF_ERROR(check("V", store.open.v, v, v_stride));
+  HeadRows rows{k, k_stride, v, v_stride};
+  KVANT_RETURN_IF_ERROR(impl_->CheckRows(*seq, store, place, rows, new_tokens));
+  AlignedBuffer rotated;
+  if (store.rotated()) {
+    KVANT_ASSIGN_OR_RETURN(rotated,
+                           RotateRows(store, impl_->geometry.head_dim, kv_head, new_tokens, rows));
+    const auto rotated_place = [&] { return place() + ", rotated"; };
+    KVANT_RETURN_IF_ERROR(impl_->CheckRows(*seq, store, rotated_place, rows, new_tokens));
+  }
   KVANT_RETURN_IF_ERROR(impl_->MakePages(*seq, store, head));
 
   const auto write = [&](const PageLayout& layout, std::byte* page, int first, int64_t row,
                          int count) {
-    WriteTokens(layout.k, page, first, count, k + row * k_stride, k_stride);
-    WriteTokens(layout.v, page + layout.v_offset_bytes, first, count, v + row * v_stride, v_stride);
+    WriteTokens(layout.k, page, first, count, rows.k + row * rows.k_stride, rows.k_stride);
+    WriteTokens(layout.v, page + layout.v_offset_bytes, first, count, rows.v + row * rows.v_stride,
+                rows.v_stride);
   };
   const int page_tokens = impl_->page_tokens;
   for (int64_t row = 0; row < new_tokens;) {
@@ -138,6 +161,24 @@ Status Cache::Append(SequenceId id, int layer, int kv_head, const float* k, int6
   }
   head.written_tokens = seq->length + new_tokens;
   return Status::Ok();
+}
+
+// Every value must fit the type of the open pages. place: what the values belong to.
+Status Cache::Impl::CheckRows(const Sequence& seq, const LayerStore& store,
+                              const std::function<std::string()>& place, const HeadRows& rows,
+                              int64_t new_tokens) const {
+  const auto check = [&](const char* name, const SideLayout& side, const float* values,
+                         int64_t stride) {
+    const FloatType type = side.format.float_type;
+    const auto bad = FindUnstorable(type, values, stride, new_tokens, side.head_dim);
+    if (!bad) return Status::Ok();
+    return Status::InvalidArgument(name + place() + ", position " +
+                                   std::to_string(seq.length + bad->token) + ", channel " +
+                                   std::to_string(bad->channel) + " is " + ValueName(bad->value) +
+                                   ", which " + FloatName(type) + " cannot hold");
+  };
+  KVANT_RETURN_IF_ERROR(check("K", store.open.k, rows.k, rows.k_stride));
+  return check("V", store.open.v, rows.v, rows.v_stride);
 }
 
 // What was made stays in the table when a later page is refused: Rollback gives it back.

@@ -26,9 +26,14 @@ struct Run {
 // All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty;
 // their order is the order of positions. The last run holds the open page: its end_token is the
 // number of tokens written, and a query at position t sees positions <= t only.
+//
+// What K and V hold may be rotated (codec/rotation.h): then queries are rotated with to_query first
+// and outputs turned back with to_value. Both [head_dim]; null: as it came.
 inline constexpr int kMaxRuns = 3;
 struct HeadView {
   std::array<Run, kMaxRuns> runs;
+  const float* to_query = nullptr;
+  const float* to_value = nullptr;
 };
 
 }  // namespace kvant

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kvant/isa.h"
+#include "model/key_balance.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
 
@@ -86,9 +87,11 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   engine->pool = std::move(pool);
   engine->context_tokens =
       options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
-  KVANT_ASSIGN_OR_RETURN(
-      engine->cache,
-      Cache::Create(model.geometry(), options.kv, engine->context_tokens, options.kv_budget_bytes));
+  const std::vector<float> balance =
+      options.kv.k.balanced ? KeyBalance(impl.config, impl.weights) : std::vector<float>();
+  KVANT_ASSIGN_OR_RETURN(engine->cache,
+                         Cache::Create(model.geometry(), options.kv, engine->context_tokens,
+                                       options.kv_budget_bytes, balance));
   const ActivationMode mode =
       impl.float_activations ? ActivationMode::kFloat : ActivationMode::kInt8;
   const int64_t rows = std::min<int64_t>(options.chunk_tokens, engine->context_tokens);

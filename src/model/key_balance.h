@@ -1,0 +1,20 @@
+// The balance of K's channels that rotated formats want, from the weights alone: no data.
+//
+// A rotation spreads the error of K evenly over its channels, but a query weighs them unevenly.
+// Scaled by b = sqrt(rms q / rms k) before the rotation (the query by 1 / b), K's channels count
+// alike. The rms of a channel is taken as that of its row of the projection, with the norm's
+// weights in front folded in; both channels of a rope pair share one factor, so that it commutes
+// with the rotation by position.
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace kvant {
+
+// [layers][kv_heads][head_dim], each between 2^-10 and 2^10; 1 where a row is all zeros.
+std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& weights);
+
+}  // namespace kvant
