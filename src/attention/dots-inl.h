@@ -3,10 +3,11 @@
 // How codes are stored is told by three constants: bits of the low and of the high plane, and what
 // turns a code into a level.
 enum class Code {
-  kPlain,      // it is the level
-  kTable,      // an index into 16 levels
-  kTrellis16,  // with the low bits of what follows it in its chain an index into 16 levels
-  kTrellis64,  // the same, 64 levels
+  kPlain,             // it is the level
+  kTable,             // an index into 16 levels
+  kTrellis16,         // with the low bits of what follows it in its chain an index into 16 levels
+  kTrellis64,         // the same, 64 levels
+  kTrellis64Permute,  // the same where CanPermuteBytes()
 };
 template <Code kCode>
 struct LevelsIn {  // registers
@@ -19,11 +20,19 @@ struct LevelsIn<Code::kPlain> {
   explicit LevelsIn(const uint8_t*) {}
   KVANT_INLINE B Of(B code) const { return code; }
 };
-template <>
-struct LevelsIn<Code::kTrellis64> {
-  explicit LevelsIn(const uint8_t* levels) : table(LoadTable64(levels)) {}
+template <typename Table>
+struct SixtyFourLevels {
+  explicit SixtyFourLevels(const uint8_t* levels) : table(levels) {}
   KVANT_INLINE B Of(B index) const { return Lookup64(table, index); }
-  Table64 table;
+  Table table;
+};
+template <>
+struct LevelsIn<Code::kTrellis64> : SixtyFourLevels<Table64> {
+  using SixtyFourLevels::SixtyFourLevels;
+};
+template <>
+struct LevelsIn<Code::kTrellis64Permute> : SixtyFourLevels<Permute64> {
+  using SixtyFourLevels::SixtyFourLevels;
 };
 
 // Codes of quad kQuad (4 reduce elements) of a step, one unit.
@@ -126,7 +135,7 @@ constexpr int DotLines(int bits, int blocks) {
 template <int kLow, int kHigh, Code kCode, int NB, int NR>
 struct DotTile {
   static constexpr bool kWide = kLow == 8 || kCode != Code::kPlain;  // unsigned codes above 127
-  static constexpr bool kTrellis = kCode == Code::kTrellis16 || kCode == Code::kTrellis64;
+  static constexpr bool kTrellis = kCode != Code::kPlain && kCode != Code::kTable;
   static constexpr int kUnits = kLow / 2;  // of the low plane in a step
   // Of the lines that a step reads; the rest is asked for where scales are folded.
   static constexpr int kLinesPerStep = DotLines(kLow + kHigh, NB);

@@ -38,10 +38,16 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
       return f.bits == 4 ? fn(k4, k0, table) : f.bits == 3 ? fn(k2, k1, table) : fn(k2, k0, table);
     case Levels::kTrellis16:
       return f.bits == 3 ? fn(k2, k1, trellis16) : fn(k2, k0, trellis16);
-    case Levels::kTrellis64:
-      return f.bits == 4   ? fn(k4, k0, trellis64)
-             : f.bits == 3 ? fn(k2, k1, trellis64)
-                           : fn(k2, k0, trellis64);
+    case Levels::kTrellis64: {
+      const auto with = [&](auto code) {
+        f.bits == 4 ? fn(k4, k0, code) : f.bits == 3 ? fn(k2, k1, code) : fn(k2, k0, code);
+      };
+      if constexpr (kHasPermute64) {
+        constexpr integral_constant<Code, Code::kTrellis64Permute> permute;
+        if (CanPermuteBytes()) return with(permute);
+      }
+      return with(trellis64);
+    }
     default:
       break;
   }

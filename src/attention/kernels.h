@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/attention.h"
+#include "base/byte_permute.h"
 #include "codec/level_tables.h"
 #include "kvant/isa.h"
 

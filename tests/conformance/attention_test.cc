@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "attention_world.h"
+#include "base/byte_permute.h"
 #include "kvant/isa.h"
 
 namespace kvant {
@@ -202,6 +203,21 @@ TEST_P(EveryPair, UnusedStorageNeverReachesAResult) {
       ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * 4), 0) << IsaName(isa) << " " << tokens;
     }
   }
+}
+
+// CPUs of the avx512 level look 64 levels up in two ways.
+TEST_P(EveryPair, LookingLevelsUpByQuartersGivesTheSameBits) {
+  if (!CanPermuteBytes() || !IsaAvailable(Isa::kAvx512)) GTEST_SKIP() << "there is one way here";
+  const HeadSetup s = Setup(80, 700);
+  const size_t values = static_cast<size_t>(700) * 80;
+  const PagedHead head(s, RandomValues(values, 20), RandomValues(values, 21), std::byte{0xff});
+  const auto q = RandomValues(3 * 80, 22);
+  ASSERT_TRUE(SetActiveIsa(Isa::kAvx512).ok());
+  const auto want = AttendHead(*pool_, head, s, q, 1, 3);
+  SetCanPermuteBytes(false);
+  const auto got = AttendHead(*pool_, head, s, q, 1, 3);
+  SetCanPermuteBytes(true);
+  EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * 4), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryPair, ::testing::ValuesIn(kPairs), [](const auto& each) {
