@@ -37,6 +37,10 @@ enum class Levels {
   kLloydMax,   // the nearest of 2^bits levels
   kTrellis16,  // the window of 4 bits of the stream of codes tells the level (trellis-coded)
   kTrellis64,  // the same with a window of 6 bits
+  // 8-bit floats of the OCP standard with one scale a token: codes are the standard's bytes.
+  kE4M3,
+  kE5M2,
+  kE2M1,  // 4-bit floats of the OCP standard, +-{0 .5 1 1.5 2 3 4 6}: codes are its nibbles
 };
 enum class FloatType { kF32, kF16, kBf16 };
 enum class Axis {
@@ -44,6 +48,15 @@ enum class Axis {
   kToken,    // a group runs along channels, one scale per token (V's habit)
 };
 enum class Offset { kNone, kExtreme, kMin, kIntegerZero, kRealZero };
+
+// How a scale is stored, and for the 8-bit ones how it is chosen from a group's largest magnitude.
+enum class Scale {
+  kF16,
+  kE8M0,           // 2^(byte - 127), the OCP rule for kE2M1: floor(log2 amax) - 2; clips above 6
+  kE8M0Nearest,    // the same type, the power of two nearest to .2 amax by its logarithm
+  kE4M3,           // amax / 6
+  kE4M3FourOrSix,  // amax / 6 or amax / 4, the one with the smaller squared error; 6 of equals
+};
 
 struct Format {
   Levels levels = Levels::kFloat;
@@ -55,6 +68,7 @@ struct Format {
   bool norms_8bit = false;  // normed: the norms in 8 bits between the page's least and largest
   bool page_mean = false;  // normed, K only: each page's mean, 8 bits a channel, is taken off first
   bool balanced = false;   // normed, K only: channels scaled by sqrt(rms q / rms k) and back
+  Scale scale = Scale::kF16;
 
   bool operator==(const Format&) const = default;
 
@@ -64,12 +78,16 @@ struct Format {
     return levels == Levels::kLloydMax || levels == Levels::kTrellis16 ||
            levels == Levels::kTrellis64;
   }
+  // 8-bit floats: laid out like a float side, coded like any other.
+  bool is_float8() const { return levels == Levels::kE4M3 || levels == Levels::kE5M2; }
+  bool is_float4() const { return levels == Levels::kE2M1; }
 
-  // Bytes of metadata of one group: an f16 scale and, unless symmetric, one 16-bit offset or zero;
-  // of a normed format the norm of one token.
+  // Bytes of metadata of one group: a scale of 16 or 8 bits and, unless symmetric, one 16-bit
+  // offset or zero; of a normed format the norm of one token.
   int metadata_bytes_per_group() const {
     if (is_float()) return 0;
     if (is_normed()) return norms_8bit ? 1 : 2;
+    if (scale != Scale::kF16) return 1;
     return offset == Offset::kNone || offset == Offset::kExtreme ? 2 : 4;
   }
 
@@ -89,6 +107,9 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
 //   tq{2,3,4}[:mean][:bal][:n8]     rotated, Lloyd-Max levels
 //   tc{2,3}[...]  tcx{2,3,4}[...]   rotated, trellis-coded with a table of 16 or of 64 levels
+//   fp8_e4m3[:token]  fp8_e5m2[:token]     8-bit floats, an f16 scale a token
+//   mxfp4[:c20]  nvfp4  nvfp4_4over6       4-bit floats along channels, 8-bit scales: groups of 32
+//                                          with powers of two, groups of 16 with E4M3
 // Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
 // channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
 // kInvalidArgument names the part that is wrong and lists what is possible.
@@ -112,9 +133,9 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// Presets: f32 f16 bf16 int8 int4 int3 int2, with an optional ":g<N>" that sets the group of both
-// sides; any spec of ParseFormat names both sides alike. A preset of the roadmap that this build
-// does not hold is refused by name.
+// A preset (KvPresetNames()), which may set sinks and window too; "K/V" with two specs of
+// ParseFormat; or one spec for both sides, each on its own axis. A preset of the roadmap that this
+// build does not hold is refused by name.
 Result<KvSpec> ParseKvPreset(std::string_view preset);
 std::vector<std::string> KvPresetNames();
 

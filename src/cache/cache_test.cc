@@ -25,6 +25,8 @@ const char* const kFormats[] = {"f32",
                                 "int2",
                                 "q8_0",
                                 "q4_0",
+                                "tq4:n8",
+                                "tcx2",
                                 "int4:channel:g128",
                                 "int2:channel:g16"};
 
@@ -57,8 +59,9 @@ TEST(Cache, HeadSizesThatDoNotDivideStoreTheSameBytesPoisonedOrNot) {
     const KvGeometry geometry{1, 2, head_dim, 2};
     for (const auto& [k, v] :
          {std::pair{"f32", "f32"}, std::pair{"f16", "f16"}, std::pair{"int4", "int4"},
-          std::pair{"q4_0", "q4_0"}, std::pair{"int3:token:g64:zero", "int3"},
-          std::pair{"f16", "int4"}, std::pair{"int4", "f32"}}) {
+          std::pair{"q4_0", "q4_0"}, std::pair{"tq3:mean:n8", "tc2:n8"},
+          std::pair{"int3:token:g64:zero", "int3"}, std::pair{"f16", "int4"},
+          std::pair{"int4", "f32"}}) {
       const KvSpec spec = MakeSpec(k, v);
       const Timeline tokens = Tokens(200);
       Picture expected;

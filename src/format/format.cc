@@ -14,7 +14,18 @@ constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
     "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero] or "
-    "tq{2,3,4}, tc{2,3}, tcx{2,3,4}, each [:mean][:bal][:n8]";
+    "tq{2,3,4}, tc{2,3}, tcx{2,3,4}, each [:mean][:bal][:n8], or "
+    "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6";
+
+constexpr Format Float8(Levels levels) {
+  Format f{levels, FloatType::kF16, 8, Axis::kToken, 0, Offset::kNone};
+  return f;
+}
+constexpr Format Float4(int group, Scale scale) {
+  Format f{Levels::kE2M1, FloatType::kF16, 4, Axis::kToken, group, Offset::kNone};
+  f.scale = scale;
+  return f;
+}
 
 struct Alias {
   std::string_view name;
@@ -30,6 +41,15 @@ constexpr Alias kAliases[] = {
     {"q5_0", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kExtreme}},
     {"q5_1", {Levels::kUniform, FloatType::kF16, 5, Axis::kToken, 32, Offset::kMin}},
     {"iq4_nl", {Levels::kCodebook, FloatType::kF16, 4, Axis::kToken, 32, Offset::kNone}},
+    // Of two names of one format the first is the canonical one.
+    {"fp8_e4m3", Float8(Levels::kE4M3)},
+    {"fp8_e4m3:token", Float8(Levels::kE4M3)},
+    {"fp8_e5m2", Float8(Levels::kE5M2)},
+    {"fp8_e5m2:token", Float8(Levels::kE5M2)},
+    {"mxfp4", Float4(32, Scale::kE8M0)},
+    {"mxfp4:c20", Float4(32, Scale::kE8M0Nearest)},
+    {"nvfp4", Float4(16, Scale::kE4M3)},
+    {"nvfp4_4over6", Float4(16, Scale::kE4M3FourOrSix)},
 };
 
 // Names of the normed formats, and the widths that each has a table for.
@@ -47,11 +67,46 @@ constexpr NormedName kNormedNames[] = {
 
 constexpr std::string_view kOffsetNames[] = {"none", "ext", "min", "zero", "rzero"};
 
+// A preset is two specs and, where its method says so, its own sinks and window.
+struct Preset {
+  std::string_view name, k, v;
+  int sinks_tokens = 4, window_tokens = 64;
+};
+constexpr Preset kPresets[] = {
+    {"f32", "f32", "f32"},
+    {"f16", "f16", "f16"},
+    {"bf16", "bf16", "bf16"},
+    // Chosen by measurement: docs/methods.md.
+    {"int8", "int8:channel:g64:min", "int8:token:none"},
+    {"int4", "tq4:mean:bal:n8", "tq4:n8"},
+    {"int3", "tq3:mean:bal:n8", "tq3:n8"},
+    {"int2", "tq3:mean:bal:n8", "tq2:n8"},
+    {"int2s", "tq2:mean:bal:n8", "tq2:n8"},
+    {"trellis4", "tcx4:mean:bal:n8", "tcx4:n8"},
+    {"trellis3", "tc3:mean:bal:n8", "tc3:n8"},
+    {"trellis2", "tc3:mean:bal:n8", "tc2:n8"},
+    {"trellis2s", "tc2:mean:bal:n8", "tc2:n8"},
+    // Neither rotation nor table.
+    {"plain4", "int4:channel:g64:min", "int4:token:g64:min"},
+    {"plain3", "int3:channel:g64:min", "int3:token:g64:min"},
+    {"plain2", "int2:channel:g32:min", "int2:token:g32:min"},
+    // Published methods. KIVI (arXiv 2402.02750): groups of 32, the newest 128 tokens as they are.
+    {"kivi4", "int4:channel:g32:min", "int4:token:g32:min", 0, 128},
+    {"kivi2", "int2:channel:g32:min", "int2:token:g32:min", 0, 128},
+    // TurboQuant (arXiv 2504.19874) with the norm rule and kvant's sinks and window.
+    {"turbo4", "tq4", "tq4"},
+    {"turbo3", "tq3", "tq3"},
+    {"turbo2", "tq2", "tq2"},
+    // QServe (arXiv 2405.04532) and Atom (arXiv 2310.19102): a scale and a zero a token and head;
+    // Atom's premultiplied zero is a stored minimum.
+    {"qserve8", "int8:token:rzero", "int8:token:rzero", 0, 0},
+    {"qserve4", "int4:token:rzero", "int4:token:rzero", 0, 0},
+    {"atom4", "int4:token:min", "int4:token:min", 0, 0},
+};
+
 // Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
 constexpr std::string_view kPlannedPresets[] = {
-    "fp8",    "kivi4",  "kivi2",  "kvquant4",  "kvquant3", "kvquant2",
-    "turbo4", "turbo3", "turbo2", "qserve4",   "atom4",    "diffkv",
-    "mikv",   "qaq",    "h2o",    "streaming", "duo"};
+    "fp8", "kvquant4", "kvquant3", "kvquant2", "diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -104,6 +159,11 @@ Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[3]
   if (seen[kind]) return BadSpec(spec, "'" + std::string(part) + "' repeats an option");
   seen[kind] = true;
   return Status::Ok();
+}
+
+bool IsAlias(const Format& format) {
+  return std::any_of(std::begin(kAliases), std::end(kAliases),
+                     [&](const Alias& alias) { return alias.format == format; });
 }
 
 bool HasWidth(const NormedName& name, int bits) {
@@ -160,6 +220,12 @@ Status CheckNormed(const Format& format, Side side, const std::string& name) {
     return Status::InvalidArgument(name + ": V takes neither page mean nor balance");
   }
   return Status::Ok();
+}
+
+std::string PresetList() {
+  std::string list;
+  for (const Preset& each : kPresets) list += (list.empty() ? "" : " ") + std::string(each.name);
+  return list;
 }
 
 }  // namespace
@@ -225,8 +291,11 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
     return Status::InvalidArgument(name +
                                    ": page mean, balance and 8-bit norms belong to tq and tc");
   }
-  if (format.levels == Levels::kCodebook && FormatSpec(format) != "iq4_nl") {
-    return Status::InvalidArgument(name + ": the codebook is possible as iq4_nl only");
+  const bool is_uniform = format.levels == Levels::kUniform;
+  if (is_uniform ? format.scale != Scale::kF16 : !IsAlias(format)) {
+    return Status::InvalidArgument(
+        name + ": levels that are not evenly spaced are possible by name only; " +
+        std::string(kPossible));
   }
   if (!Contains(kWidths, format.bits)) {
     return Status::InvalidArgument(name + ": a width of " + std::to_string(format.bits) +
@@ -246,50 +315,33 @@ Result<KvSpec> ParseKvPreset(std::string_view preset) {
   if (std::find(std::begin(kPlannedPresets), std::end(kPlannedPresets), name) !=
       std::end(kPlannedPresets)) {
     return Status::Unsupported("KV preset '" + std::string(preset) +
-                               "' is not part of this version; possible: f32 f16 bf16 int8 int4 "
-                               "int3 int2, optionally with :g<N>, or any single KV format");
+                               "' is not part of this version; possible: " + PresetList() +
+                               ", K/V as two KV formats, or one for both");
   }
-  KvSpec spec;
-  if (const size_t slash = preset.find('/'); slash != std::string_view::npos) {
-    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset.substr(0, slash), Side::kK));
-    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset.substr(slash + 1), Side::kV));
+  const auto pair_of = [](std::string_view k, std::string_view v) -> Result<KvSpec> {
+    KvSpec spec;
+    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(k, Side::kK));
+    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(v, Side::kV));
     return spec;
-  }
-  const auto uniform = [](int bits, Axis axis, int group, Offset offset) {
-    return Format{Levels::kUniform, FloatType::kF16, bits, axis, group, offset};
   };
-  if (name == "int8") {
-    spec.k = uniform(8, Axis::kChannel, 64, Offset::kMin);
-    spec.v = uniform(8, Axis::kToken, 0, Offset::kNone);
-  } else if (name == "int4" || name == "int3") {
-    const int bits = name == "int4" ? 4 : 3;
-    spec.k = uniform(bits, Axis::kChannel, 64, Offset::kMin);
-    spec.v = uniform(bits, Axis::kToken, 64, Offset::kMin);
-  } else if (name == "int2") {
-    spec.k = uniform(2, Axis::kChannel, 32, Offset::kMin);
-    spec.v = uniform(2, Axis::kToken, 32, Offset::kMin);
-  } else {
-    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset, Side::kK));
-    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset, Side::kV));
+  for (const Preset& each : kPresets) {
+    if (each.name != preset) continue;
+    KVANT_ASSIGN_OR_RETURN(KvSpec spec, pair_of(each.k, each.v));
+    spec.sinks_tokens = each.sinks_tokens;
+    spec.window_tokens = each.window_tokens;
     return spec;
   }
-  if (colon == std::string_view::npos) return spec;
-  const std::string_view rest = preset.substr(colon + 1);
-  if (!rest.starts_with("g") || rest.find(':') != std::string_view::npos) {
-    // More than a group: a plain format for both sides, each on its own axis.
-    KVANT_ASSIGN_OR_RETURN(spec.k, ParseFormat(preset, Side::kK));
-    KVANT_ASSIGN_OR_RETURN(spec.v, ParseFormat(preset, Side::kV));
-    return spec;
+  const size_t slash = preset.find('/');
+  if (slash != std::string_view::npos) {
+    return pair_of(preset.substr(0, slash), preset.substr(slash + 1));
   }
-  int group = 0;
-  KVANT_RETURN_IF_ERROR(ParseGroup(preset, rest, &group));
-  spec.k.group = group;
-  spec.v.group = group;
-  return spec;
+  return pair_of(preset, preset);
 }
 
 std::vector<std::string> KvPresetNames() {
-  return {"f32", "f16", "bf16", "int8", "int4", "int3", "int2"};
+  std::vector<std::string> names;
+  for (const Preset& each : kPresets) names.emplace_back(each.name);
+  return names;
 }
 
 Status CheckGeometry(const KvGeometry& g) {

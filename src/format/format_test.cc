@@ -71,6 +71,10 @@ TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
 }
 
 TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
+  EXPECT_EQ(FormatSpec(*ParseFormat("tcx3:n8:bal:mean", Side::kK)), "tcx3:mean:bal:n8");
+  for (const char* bad : {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1"}) {
+    EXPECT_EQ(ParseFormat(bad, Side::kK).status().code(), StatusCode::kInvalidArgument) << bad;
+  }
   const Format k = *ParseFormat("int4", Side::kK), v = *ParseFormat("int4", Side::kV);
   EXPECT_EQ(k, (Format{Levels::kUniform, FloatType::kF16, 4, Axis::kChannel, 64, Offset::kMin}));
   EXPECT_EQ(v, (Format{Levels::kUniform, FloatType::kF16, 4, Axis::kToken, 0, Offset::kMin}));
@@ -170,18 +174,51 @@ TEST(KvPreset, NamesSetBothSidesSinksAndWindow) {
   for (const std::string& name : KvPresetNames()) {
     const Result<KvSpec> spec = ParseKvPreset(name);
     ASSERT_TRUE(spec.ok()) << name;
-    EXPECT_EQ(spec->sinks_tokens, 4);
-    EXPECT_EQ(spec->window_tokens, 64);
     EXPECT_TRUE(CheckKvSpec(*spec, {2, 2, 64, 4}).ok()) << name;
   }
   const KvSpec int4 = *ParseKvPreset("int4");
-  EXPECT_EQ(FormatSpec(int4.k), "int4:channel:g64:min");
-  EXPECT_EQ(FormatSpec(int4.v), "int4:token:g64:min");
+  EXPECT_EQ(FormatSpec(int4.k), "tq4:mean:bal:n8");
+  EXPECT_EQ(FormatSpec(int4.v), "tq4:n8");
+  EXPECT_EQ(int4.sinks_tokens, 4);
+  EXPECT_EQ(int4.window_tokens, 64);
   EXPECT_EQ(FormatSpec(ParseKvPreset("int8")->v), "int8:token:none");
-  EXPECT_EQ(FormatSpec(ParseKvPreset("int2")->k), "int2:channel:g32:min");
+  EXPECT_EQ(FormatSpec(ParseKvPreset("plain2")->k), "int2:channel:g32:min");
+  EXPECT_EQ(ParseKvPreset("kivi2")->window_tokens, 128);
+  EXPECT_EQ(ParseKvPreset("kivi2")->sinks_tokens, 0);
 }
 
-TEST(KvPreset, AGroupBehindAPresetSetsBothSides) {
+TEST(KvPreset, TwoSpecsNameTheSidesApart) {
+  const KvSpec spec = *ParseKvPreset("tq3:mean/int4:token:g64");
+  EXPECT_EQ(FormatSpec(spec.k), "tq3:mean");
+  EXPECT_EQ(FormatSpec(spec.v), "int4:token:g64:min");
+  EXPECT_TRUE(Mentions(ParseKvPreset("tq3/tq3:mean").status(), "V takes neither"));
+  EXPECT_FALSE(ParseKvPreset("tq3/").ok());
+  EXPECT_FALSE(ParseKvPreset("/tq3").ok());
+}
+
+// Codes, norms, mean and parameters of 64 tokens; gaps between the planes' lines left out.
+TEST(Format, EffectiveBitsOfNormedFormats) {
+  const auto bits = [](const char* spec, Side side, int head_dim) {
+    return ParseFormat(spec, side)->EffectiveBits(head_dim);
+  };
+  EXPECT_DOUBLE_EQ(bits("tq4", Side::kK, 128), 4.125);
+  EXPECT_DOUBLE_EQ(bits("tq3", Side::kV, 128), 3.125);
+  EXPECT_DOUBLE_EQ(bits("tq2", Side::kV, 64), 2.25);
+  EXPECT_DOUBLE_EQ(bits("tc2:n8", Side::kV, 64), 2 + (64 + 4) / 512.0);
+  EXPECT_DOUBLE_EQ(bits("tcx4:mean:bal:n8", Side::kK, 64), 4 + (64 + 64 + 6) / 512.0);
+}
+
+// A page of int4 has one line that both sides share, not one each.
+TEST(PageLayout, NormedSidesShareTheLineBetweenThem) {
+  const KvSpec int4 = *ParseKvPreset("int4");
+  const PageLayout page = MakePageLayout(int4.k, int4.v, 64, 64);
+  EXPECT_EQ(page.page_bytes, 2048 + 64 + 64 + 64 + 64 + 2048);
+  EXPECT_EQ((page.v_offset_bytes + page.v.codes_offset) % 64, 0);
+  EXPECT_LE(page.k.parameters_offset + 6, page.v_offset_bytes);
+  EXPECT_LE(page.v.parameters_offset + 4, page.v.norms_offset);
+}
+
+TEST(KvPreset, AGroupBehindAWidthSetsBothSides) {
   const KvSpec spec = *ParseKvPreset("int4:g128");
   EXPECT_EQ(FormatSpec(spec.k), "int4:channel:g128:min");
   EXPECT_EQ(FormatSpec(spec.v), "int4:token:g128:min");
@@ -196,8 +233,8 @@ TEST(KvPreset, ASpecNamesBothSidesAlike) {
 }
 
 TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
-  EXPECT_EQ(ParseKvPreset("kivi2").status().code(), StatusCode::kUnsupported);
-  EXPECT_TRUE(Mentions(ParseKvPreset("kivi2").status(), "'kivi2'"));
+  EXPECT_EQ(ParseKvPreset("kvquant2").status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(Mentions(ParseKvPreset("kvquant2").status(), "'kvquant2'"));
   EXPECT_EQ(ParseKvPreset("kivi9").status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Mentions(ParseKvPreset("kivi9").status(), "'kivi9'"));
 }

@@ -123,8 +123,8 @@ TEST(Llama, ChunksAndThreadsDoNotChangeABit) {
 
 TEST(Llama, ChunksAndThreadsDoNotChangeABitInAnyFormat) {
   // int4:g128 has pages of 128 tokens.
-  for (const char* kv :
-       {"f32", "bf16", "int8", "int3", "int2", "int4:g128", "q8_0", "q4_0", "q5_1", "iq4_nl"}) {
+  for (const char* kv : {"f32", "bf16", "int8", "int3", "int2", "plain4", "trellis2", "trellis4",
+                         "int4:g128", "q8_0", "q4_0", "q5_1", "iq4_nl"}) {
     ExpectTheSameBits(kv, std::array{1, 100}, std::array{2});
   }
 }
@@ -142,7 +142,7 @@ TEST_P(Pairs, OneTokenAtATimeGivesThePromptsBitsOnEveryIsa) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   const std::vector<int32_t> tokens = ToyTokens(200, toy.shape.vocab);
   for (const char* v : {"f32", "f16", "bf16", "int8", "int6", "int5", "int4", "int3", "int2",
-                        "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"}) {
+                        "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "tq2:n8", "tc3"}) {
     std::vector<float> expected;
     for (const Isa isa : AvailableIsas()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
@@ -166,8 +166,12 @@ TEST_P(Pairs, OneTokenAtATimeGivesThePromptsBitsOnEveryIsa) {
 INSTANTIATE_TEST_SUITE_P(Llama, Pairs,
                          testing::Values("f32", "f16", "bf16", "int8", "int6", "int5", "int4",
                                          "int3", "int2", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1",
-                                         "iq4_nl"),
-                         [](const auto& param) { return std::string(param.param); });
+                                         "iq4_nl", "tq4:mean:bal:n8", "tcx2"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), ':', '_');
+                           return name;
+                         });
 
 TEST(Llama, ABatchGivesEachSequenceWhatItGetsAlone) {
   const ToyModel toy;
