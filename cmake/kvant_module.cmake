@@ -9,8 +9,10 @@
 
 add_library(kvant_flags INTERFACE)
 # -ffp-contract=off: every ISA must give the same bytes, so no compiler may fuse what we did not.
+# -Wno-psabi: vectors wider than a level's registers pass between functions of one file only.
 # -Wno-restrict: g++ 12 reports it falsely for literal + std::string (GCC bug 105651).
 target_compile_options(kvant_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+                                             -Wno-psabi
                                              $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
                                              -ffp-contract=off $<$<BOOL:${KVANT_WERROR}>:-Werror>)
 target_include_directories(kvant_flags INTERFACE ${PROJECT_SOURCE_DIR}/src

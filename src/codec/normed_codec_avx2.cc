@@ -11,13 +11,14 @@
 namespace kvant {
 namespace {
 
-void LoadLanes(const NormedPlan&, const std::byte* from, float* out) {
-  const auto* halves = reinterpret_cast<const __m128i*>(from);
-  _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(halves)));
-  _mm256_storeu_ps(out + 8, _mm256_cvtph_ps(_mm_loadu_si128(halves + 1)));
-}
-
 #include "codec/normed_codec-inl.h"
+
+void LoadLanes(const NormedPlan&, const std::byte* from, Floats& to) {
+  const auto* halves = reinterpret_cast<const __m128i*>(from);
+  const __m256 x[2] = {_mm256_cvtph_ps(_mm_loadu_si128(halves)),
+                       _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+  __builtin_memcpy(&to, x, sizeof to);
+}
 
 }  // namespace
 

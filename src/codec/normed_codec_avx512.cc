@@ -11,12 +11,11 @@
 namespace kvant {
 namespace {
 
-void LoadLanes(const NormedPlan&, const std::byte* from, float* out) {
-  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  _mm512_storeu_ps(out, _mm512_cvtph_ps(halves));
-}
-
 #include "codec/normed_codec-inl.h"
+
+void LoadLanes(const NormedPlan&, const std::byte* from, Floats& to) {
+  to = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
 
 }  // namespace
 

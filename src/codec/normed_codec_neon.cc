@@ -11,14 +11,16 @@
 namespace kvant {
 namespace {
 
-void LoadLanes(const NormedPlan&, const std::byte* from, float* out) {
+#include "codec/normed_codec-inl.h"
+
+void LoadLanes(const NormedPlan&, const std::byte* from, Floats& to) {
+  float32x4_t x[4];
   for (int i = 0; i < 4; ++i) {
     const uint16x4_t halves = vld1_u16(reinterpret_cast<const uint16_t*>(from) + 4 * i);
-    vst1q_f32(out + 4 * i, vcvt_f32_f16(vreinterpret_f16_u16(halves)));
+    x[i] = vcvt_f32_f16(vreinterpret_f16_u16(halves));
   }
+  __builtin_memcpy(&to, x, sizeof to);
 }
-
-#include "codec/normed_codec-inl.h"
 
 }  // namespace
 

@@ -9,19 +9,19 @@
 namespace kvant {
 namespace {
 
-void LoadLanes(const NormedPlan& plan, const std::byte* from, float* out) {
+#include "codec/normed_codec-inl.h"
+
+void LoadLanes(const NormedPlan& plan, const std::byte* from, Floats& to) {
   if (plan.source_type == FloatType::kF32) {
-    __builtin_memcpy(out, from, 16 * sizeof(float));
+    __builtin_memcpy(&to, from, sizeof to);
     return;
   }
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < kTileLanes; ++i) {
     uint16_t bits;
     __builtin_memcpy(&bits, from + 2 * i, sizeof bits);
-    out[i] = plan.source_type == FloatType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+    to[i] = plan.source_type == FloatType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
   }
 }
-
-#include "codec/normed_codec-inl.h"
 
 }  // namespace
 
