@@ -7,8 +7,12 @@
 #include <optional>
 
 #include "command.h"
+#include "eval_report.h"
+#include "eval_results.h"
 #include "failure.h"
+#include "kvant/bench_attention.h"
 #include "kvant/eval.h"
+#include "kvant/explain.h"
 #include "model_options.h"
 #include "output.h"
 #include "report.h"
@@ -20,22 +24,28 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  kvant eval -m model.gguf -f text.txt --kv int4 --ctx 512,2048 --tokens 4096\n"
     "  kvant eval -m model.gguf -f text.txt -ctk q8_0 -ctv q4_0 --mode both --json\n"
+    "  kvant eval -m model.gguf -f text.txt --sweep --ctx 4096 --activations f32 -o md\n"
+    "  kvant eval -m model.gguf -f text.txt --kv int8,int4,int2 --report report.html\n"
     "\n"
     "The text is cut into chunks of --ctx tokens; the second half of each is scored. KL is taken "
     "from the\n"
     "base cache's prediction to the tested one's, in nats.";
 
 constexpr int64_t kGreedyPromptTokens = 256;
+constexpr int kGreedyPrompts = 4;
+constexpr int64_t kMaxSpeedDepth = 4096;  // tokens
 
 struct EvalFlags {
   ModelFlags model;
   KvFlags kv;
   CompatibilityFlags compatibility;
-  std::string file, contexts = "512", mode = "prefill", base = "f16";
+  OutputFlags output;
+  std::string file, contexts, mode = "prefill", base = "f16";
+  std::string write_base, read_base, report;
   int64_t tokens = 0;
-  int greedy_prompts = 4;
+  int greedy_prompts = -1;  // -1: some for one cache, none for a list
   int64_t greedy_tokens = 64;
-  bool json = false;
+  bool sweep = false, no_floor = false, no_speed = false;
 };
 
 std::vector<EvalMode> ParseModes(const std::string& mode) {
@@ -54,80 +64,6 @@ std::vector<int64_t> ParseContexts(const std::string& text) {
   return contexts;
 }
 
-Json BucketJson(const EvalBucket& b) {
-  return {{"first_position", b.first_position},
-          {"end_position", b.end_position},
-          {"tokens", b.tokens},
-          {"mean_kl", b.mean_kl},
-          {"mean_nll", b.mean_nll},
-          {"mean_nll_base", b.mean_nll_base}};
-}
-
-Json ContextJson(const EvalContext& c) {
-  Json json = {{"ctx", c.ctx_tokens},
-               {"mode", EvalModeName(c.mode)},
-               {"tokens", c.tokens},
-               {"mean_kl", c.mean_kl},
-               {"mean_kl_se", c.mean_kl_se},
-               {"median_kl", c.median_kl},
-               {"p99_kl", c.p99_kl},
-               {"max_kl", c.max_kl},
-               {"max_kl_token", c.max_kl_token},
-               {"same_top1", c.same_top1},
-               {"ppl", c.ppl},
-               {"ppl_base", c.ppl_base},
-               {"ppl_ratio", c.ppl_ratio},
-               {"mean_nll", c.mean_nll},
-               {"mean_nll_se", c.mean_nll_se},
-               {"mean_nll_base", c.mean_nll_base},
-               {"effective_bits", c.effective_bits},
-               {"effective_bits_base", c.effective_bits_base}};
-  json["by_position"] = Json::array();
-  for (const EvalBucket& bucket : c.by_position) json["by_position"].push_back(BucketJson(bucket));
-  return json;
-}
-
-Json GreedyJson(const GreedyAgreement& g) {
-  return {{"prompts", g.first_divergence.size()},
-          {"tokens", g.tokens},
-          {"share_equal", g.share_equal},
-          {"mean_equal_tokens", g.mean_equal_tokens},
-          {"first_divergence", g.first_divergence}};
-}
-
-std::string ContextsText(const std::vector<EvalContext>& contexts) {
-  Table table({"ctx", "mode", "tokens", "mean KL", "median", "99 %", "max", "same top-1",
-               "perplexity", "base", "ratio", "bits"});
-  for (const EvalContext& c : contexts) {
-    table.Add({Grouped(c.ctx_tokens), std::string(EvalModeName(c.mode)), Grouped(c.tokens),
-               fmt::format("{:.5f} ± {:.5f}", c.mean_kl, c.mean_kl_se),
-               fmt::format("{:.5f}", c.median_kl), fmt::format("{:.4f}", c.p99_kl),
-               fmt::format("{:.3f}", c.max_kl), fmt::format("{:.2f} %", 100 * c.same_top1),
-               fmt::format("{:.4f} ± {:.3f}", c.ppl, c.ppl * c.mean_nll_se),
-               fmt::format("{:.4f}", c.ppl_base), fmt::format("{:.5f}", c.ppl_ratio),
-               fmt::format("{:.2f}", c.effective_bits)});
-  }
-  return table.Text("");
-}
-
-std::string PositionsText(const EvalContext& c) {
-  Table table({"positions", "tokens", "mean KL", "perplexity", "base"});
-  for (const EvalBucket& b : c.by_position) {
-    table.Add({fmt::format("{}–{}", b.first_position, b.end_position - 1), Grouped(b.tokens),
-               fmt::format("{:.5f}", b.mean_kl), fmt::format("{:.3f}", std::exp(b.mean_nll)),
-               fmt::format("{:.3f}", std::exp(b.mean_nll_base))});
-  }
-  return fmt::format("\nBy position, context {}, {}\n", c.ctx_tokens, EvalModeName(c.mode)) +
-         table.Text();
-}
-
-std::string GreedyText(const GreedyAgreement& g) {
-  return fmt::format(
-      "\nGreedy answers: {} of {} equal over {} tokens; on average the first {:.1f} agree.\n",
-      std::count(g.first_divergence.begin(), g.first_divergence.end(), g.tokens),
-      g.first_divergence.size(), g.tokens, g.mean_equal_tokens);
-}
-
 // Prompts from all over the text.
 std::vector<std::vector<int32_t>> GreedyPrompts(const std::vector<int32_t>& text, int count) {
   std::vector<std::vector<int32_t>> prompts;
@@ -140,28 +76,178 @@ std::vector<std::vector<int32_t>> GreedyPrompts(const std::vector<int32_t>& text
   return prompts;
 }
 
-int RunEval(const EvalFlags& o) {
-  o.compatibility.CheckPossible();
-  EvalOptions options;
-  options.test = o.kv.Spec();
+// The caches to test: one, a list, or all presets that the model can take.
+void PlanTests(const EvalFlags& o, const GgufSummary& file, EvalResults* results) {
+  const bool list = o.sweep || (o.kv.preset + o.kv.k + o.kv.v).find(',') != std::string::npos;
+  KvFlags kv = o.kv;
+  if (o.sweep && kv.preset.empty() && kv.k.empty() && kv.v.empty()) {
+    for (const std::string& name : KvPresetNames()) {
+      kv.preset = name;
+      if (kv.group != 0 && UnwrapArgument(ParseKvPreset(name)).k.is_float()) kv.group = 0;
+      const KvSpec spec = kv.Spec();
+      kv.group = o.kv.group;
+      const Status fits = file.geometry ? CheckKvSpec(spec, *file.geometry) : Status::Ok();
+      if (fits.ok()) {
+        results->tests.push_back({.name = name, .spec = spec});
+      } else {
+        results->skipped.emplace_back(name, fits.message());
+      }
+    }
+    return;
+  }
+  const std::vector<KvSpec> specs = list ? kv.Specs() : std::vector<KvSpec>{kv.Spec()};
+  const std::vector<std::string> names = SplitList(kv.preset);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool named = !kv.preset.empty() && kv.k.empty() && kv.v.empty();
+    results->tests.push_back(
+        {.name = named ? names[i] : FormatSpec(specs[i].k) + "/" + FormatSpec(specs[i].v),
+         .spec = specs[i]});
+    o.model.CheckFits(file, specs[i]);
+  }
+}
+
+KvSpec BaseSpec(const EvalFlags& o) {
   KvFlags base = o.kv;
   base.preset = o.base;
   base.k = base.v = "";
   base.group = 0;
   base.skip_layers = "";
-  options.base = base.Spec();
-  options.contexts_tokens = ParseContexts(o.contexts);
+  return base.Spec();
+}
+
+// How deep a cache is timed: as the longest context, or as much of it as a test of seconds allows.
+int64_t SpeedDepth(const EvalOptions& options) {
+  const auto& contexts = options.contexts_tokens;
+  return std::min(kMaxSpeedDepth, *std::max_element(contexts.begin(), contexts.end()));
+}
+
+void MeasureSpeed(const EvalFlags& o, const KvGeometry& geometry, int64_t depth, Progress* bar,
+                  EvalResults* results) {
+  AttentionBenchOptions bench;
+  bench.geometry = geometry;
+  for (const EvalTest& test : results->tests) bench.specs.push_back(test.spec);
+  bench.depths = {depth};
+  bench.threads = o.model.threads;
+  const std::vector<AttentionBenchRow> rows =
+      Unwrap(BenchAttention(bench, [&](double done) { bar->Update(done, 1); }));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    results->tests[i].ns_per_cached_token =
+        static_cast<double>(rows[i].median_ns) / static_cast<double>(depth);
+  }
+}
+
+// The text's tokens; without a text those of the base file.
+std::vector<int32_t> EvalTokens(const std::optional<std::string>& text, const Model& model,
+                                const std::optional<LogitBaseSummary>& file) {
+  return text ? Unwrap(model.tokenizer().Encode(*text, false)) : file->tokens;
+}
+
+// Everything about the evaluation that can be refused before weights load.
+EvalOptions PlanEval(const EvalFlags& o, const std::optional<LogitBaseSummary>& file) {
+  if (o.file.empty() && o.read_base.empty()) {
+    throw UsageError("a text is missing: give one with --file, or base logits with --read-base");
+  }
+  EvalOptions options;
+  options.base = BaseSpec(o);
+  options.contexts_tokens = ParseContexts(
+      o.contexts.empty() ? fmt::format("{}", file ? file->ctx_tokens : 512) : o.contexts);
   options.modes = ParseModes(o.mode);
   options.max_scored_tokens = o.tokens;
+  options.noise_floor = !o.no_floor;
+  options.write_base_path = o.write_base;
+  options.read_base_path = o.read_base;
   options.threads = o.model.threads;
   options.chunk_tokens = o.model.chunk_tokens;
-  const std::string text = ReadTextFile(o.file);
+  if (!o.write_base.empty()) CheckWritable(o.write_base);
+  if (!o.report.empty()) CheckWritable(o.report);
+  return options;
+}
+
+void CompareAnswers(const EvalFlags& o, const EvalOptions& options, const Model& model,
+                    const std::vector<int32_t>& tokens, const RunControl& control,
+                    EvalResults* results) {
+  const bool sweep = results->tests.size() > 1;
+  const int count = o.greedy_prompts >= 0 ? o.greedy_prompts : sweep ? 0 : kGreedyPrompts;
+  if (count == 0) return;
+  for (EvalTest& test : results->tests) {
+    test.greedy = Unwrap(CompareGreedy(model, GreedyPrompts(tokens, count),
+                                       {.base = options.base,
+                                        .test = test.spec,
+                                        .tokens = o.greedy_tokens,
+                                        .threads = o.model.threads,
+                                        .chunk_tokens = o.model.chunk_tokens},
+                                       control));
+  }
+}
+
+Json EvalHeader(const EvalFlags& o, const Model& model) {
+  Json json = Header(o.model.threads);
+  AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
+  json["activations"] = o.model.activations;
+  return json;
+}
+
+void PrintEval(const EvalFlags& o, const std::string& format, const Model& model,
+               const EvalResults& results) {
+  if (format == "json") {
+    Json json = EvalHeader(o, model);
+    AddEvalResults(results, &json);
+    Write(Dump(json, 2));
+    return;
+  }
+  if (format == "table") {
+    Print("Base    {}\nActivations in {}\n\n",
+          results.base_file.empty() ? LayerFormatsText(results.base, results.layers)
+                                    : results.base_file,
+          o.model.activations);
+  }
+  PrintEvalRows(results, format);
+  if (format != "table") return;
+  if (results.tests.size() == 1) {
+    for (const EvalContext& context : results.contexts) Write(PositionsText(results, context));
+  }
+  for (const EvalTest& test : results.tests) {
+    if (test.greedy) Write(GreedyText(test));
+  }
+  for (const auto& [preset, why] : results.skipped) Print("\nLeft out {}: {}\n", preset, why);
+}
+
+void WriteReport(const EvalFlags& o, const Model& model, const std::vector<int32_t>& tokens,
+                 const RunControl& control, const EvalResults& results) {
+  EvalReport report;
+  report.title = "KV cache formats on " + (model.name().empty() ? "this model" : model.name());
+  const Json header = EvalHeader(o, model);
+  for (const auto& [name, value] : header.items()) {
+    report.facts.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  report.facts.emplace_back("text", o.file.empty() ? o.read_base : o.file);
+  report.facts.emplace_back("base", results.base_file.empty()
+                                        ? LayerFormatsText(results.base, results.layers)
+                                        : results.base_file);
+  report.results = results;
+  report.keys = Unwrap(MeasureKeyRanges(
+      model, tokens, {.threads = o.model.threads, .chunk_tokens = o.model.chunk_tokens}, control));
+  WriteFile(o.report, EvalReportHtml(report));
+}
+
+int RunEval(const EvalFlags& o) {
+  o.compatibility.CheckPossible();
+  const std::string format = o.output.Format();
+  std::optional<LogitBaseSummary> base_file;
+  if (!o.read_base.empty()) base_file = Unwrap(ReadLogitBase(o.read_base));
+  EvalOptions options = PlanEval(o, base_file);
+  std::optional<std::string> text;
+  if (!o.file.empty()) text = ReadTextFile(o.file);
   const GgufSummary file = o.model.Inspect();
-  o.model.CheckFits(file, options.test);
+  EvalResults results;
+  PlanTests(o, file, &results);
+  results.base = options.base;
+  results.base_file = o.read_base;
   o.model.CheckFits(file, options.base);
+  for (const EvalTest& test : results.tests) options.tests.push_back(test.spec);
 
   const Model model = o.model.Load();
-  const std::vector<int32_t> tokens = Unwrap(model.tokenizer().Encode(text, false));
+  const std::vector<int32_t> tokens = EvalTokens(text, model, base_file);
   CatchInterrupt();
   Progress bar("eval");
   const RunControl control{.progress =
@@ -169,37 +255,18 @@ int RunEval(const EvalFlags& o) {
                                  bar.Update(static_cast<double>(done), static_cast<double>(total));
                                },
                            .cancel = &Interrupted()};
-  const std::vector<EvalContext> contexts = Unwrap(Evaluate(model, tokens, options, control));
-  std::optional<GreedyAgreement> greedy;
-  if (o.greedy_prompts > 0) {
-    greedy = Unwrap(CompareGreedy(model, GreedyPrompts(tokens, o.greedy_prompts),
-                                  {.base = options.base,
-                                   .test = options.test,
-                                   .tokens = o.greedy_tokens,
-                                   .threads = o.model.threads,
-                                   .chunk_tokens = o.model.chunk_tokens},
-                                  control));
+  results.layers = model.geometry().layers;
+  for (EvalTest& test : results.tests) {
+    test.bytes_per_token = PageBytesPerToken(model.geometry(), test.spec);
   }
+  results.contexts = Unwrap(Evaluate(model, tokens, options, control));
+  CompareAnswers(o, options, model, tokens, control, &results);
+  if (results.tests.size() > 1 && !o.no_speed) {
+    MeasureSpeed(o, model.geometry(), SpeedDepth(options), &bar, &results);
+  }
+  if (!o.report.empty()) WriteReport(o, model, tokens, control, results);
   bar.Clear();
-  const int layers = model.geometry().layers;
-  if (o.json) {
-    Json json = Header(o.model.threads);
-    AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
-    json["formats"] = LayerFormatsJson(options.test, layers);
-    json["formats_base"] = LayerFormatsJson(options.base, layers);
-    json["activations"] = o.model.activations;
-    json["kv_sinks_tokens"] = options.test.sinks_tokens;
-    json["kv_window_tokens"] = options.test.window_tokens;
-    json["contexts"] = Json::array();
-    for (const EvalContext& context : contexts) json["contexts"].push_back(ContextJson(context));
-    json["greedy"] = greedy ? GreedyJson(*greedy) : Json(nullptr);
-    Write(Dump(json, 2));
-    return kExitDone;
-  }
-  Print("Tested  {}\nBase    {}\nActivations in {}\n\n{}", LayerFormatsText(options.test, layers),
-        LayerFormatsText(options.base, layers), o.model.activations, ContextsText(contexts));
-  for (const EvalContext& context : contexts) Write(PositionsText(context));
-  if (greedy) Write(GreedyText(*greedy));
+  PrintEval(o, format, model, results);
   return kExitDone;
 }
 
@@ -212,8 +279,9 @@ void AddEval(CLI::App& root, Action* action) {
   command->footer(kFooter);
   o->model.Add(*command);
   o->model.AddActivations(*command);
-  command->add_option("-f,--file", o->file, "The text, - for standard input")
-      ->required()
+  command
+      ->add_option("-f,--file", o->file,
+                   "The text, - for standard input; may be left out with --read-base")
       ->type_name("FILE");
   command->add_option("-c,--ctx", o->contexts, "Tokens of a chunk, a list [512]")
       ->type_name("N,...");
@@ -228,17 +296,34 @@ void AddEval(CLI::App& root, Action* action) {
   command->add_option("--base", o->base, "Cache to compare with, as --kv [f16]")
       ->type_name("PRESET");
   command
-      ->add_option("--greedy", o->greedy_prompts,
-                   "Prompts whose greedy answers are compared, 0 for none [4]")
+      ->add_option(
+          "--greedy", o->greedy_prompts,
+          "Prompts whose greedy answers are compared, 0 for none [4; 0 for several caches]")
       ->type_name("N")
       ->check(Count(0, 10000));
   command->add_option("--greedy-tokens", o->greedy_tokens, "Tokens of each greedy answer [64]")
       ->type_name("N")
       ->check(Count(1, 1 << 20));
+  command->add_flag("--sweep", o->sweep,
+                    "Test every preset in one run, as a table with bytes and speed; --kv takes a "
+                    "list of one's own");
+  command->add_flag("--no-speed", o->no_speed, "Leave out the time of several caches");
+  command->add_flag("--no-floor", o->no_floor,
+                    "Leave out the noise floor: an f32 cache against the base");
+  command
+      ->add_option("--write-base", o->write_base,
+                   "Write the base's predictions, a file as llama.cpp's --kl-divergence-base")
+      ->type_name("FILE");
+  command
+      ->add_option("--read-base", o->read_base,
+                   "Compare with the predictions in such a file instead of a base cache")
+      ->type_name("FILE");
+  command->add_option("--report", o->report, "Also write a page with plots, HTML without scripts")
+      ->type_name("FILE");
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->compatibility.Add(*command);
-  command->add_flag("--json", o->json, "Print one JSON object");
+  o->output.Add(*command);
   command->callback([o, action] { *action = [o] { return RunEval(*o); }; });
 }
 

@@ -37,11 +37,33 @@ Status EncodeArray(const Format& format, Side side, std::span<const float> value
 Status DecodeArray(const Format& format, Side side, std::span<const std::byte> encoded,
                    int64_t tokens, int head_dim, std::span<float> values);
 
+// The codes and scales of FP8 and FP4 arrays in the order in which others exchange them, bit for
+// bit the same elements and scales as in `encoded`:
+//   codes   [tokens][head_dim] bytes of FP8; [tokens][head_dim / 2] of FP4, the even channel in the
+//           low nibble
+//   scales  [tokens][groups along the head]: f16 of FP8, one group; a byte of FP4
+struct PublishedBytes {
+  int64_t codes = 0;
+  int64_t scales = 0;
+};
+// kInvalidArgument as EncodedArrayBytes, and for formats that are neither FP8 nor FP4.
+Result<PublishedBytes> PublishedArrayBytes(const Format& format, Side side, int64_t tokens,
+                                           int head_dim);
+// kInvalidArgument also where a buffer has another size. Import takes any bytes: what DecodeArray
+// makes of them is for the caller to judge.
+Status ExportPublished(const Format& format, Side side, std::span<const std::byte> encoded,
+                       int64_t tokens, int head_dim, std::span<std::byte> codes,
+                       std::span<std::byte> scales);
+Status ImportPublished(const Format& format, Side side, std::span<const std::byte> codes,
+                       std::span<const std::byte> scales, int64_t tokens, int head_dim,
+                       std::span<std::byte> encoded);
+
 // One group on its own, step by step.
 struct CodedGroup {
-  float scale = 0;  // as stored, f16
-  float zero = 0;   // as stored: min, integer zero or real zero; 0 for symmetric conventions
-  std::vector<int> codes;
+  // As stored, f16; of FP4 formats E8M0 or E4M3, of if4 negative where codes are whole numbers.
+  float scale = 0;
+  float zero = 0;          // as stored: min, integer zero or real zero; 0 for symmetric conventions
+  std::vector<int> codes;  // of FP8 and FP4 formats the standard's bytes and nibbles
   std::vector<float> decoded;
 };
 

@@ -41,6 +41,7 @@ enum class Levels {
   kE4M3,
   kE5M2,
   kE2M1,  // 4-bit floats of the OCP standard, +-{0 .5 1 1.5 2 3 4 6}: codes are its nibbles
+  kIf4,   // E2M1 or whole numbers -7 .. 7 times 6/7, chosen by group; for arrays only
 };
 enum class FloatType { kF32, kF16, kBf16 };
 enum class Axis {
@@ -80,7 +81,8 @@ struct Format {
   }
   // 8-bit floats: laid out like a float side, coded like any other.
   bool is_float8() const { return levels == Levels::kE4M3 || levels == Levels::kE5M2; }
-  bool is_float4() const { return levels == Levels::kE2M1; }
+  bool is_float4() const { return levels == Levels::kE2M1 || levels == Levels::kIf4; }
+  bool is_small_float() const { return is_float8() || is_float4(); }
 
   // Bytes of metadata of one group: a scale of 16 or 8 bits and, unless symmetric, one 16-bit
   // offset or zero; of a normed format the norm of one token.
@@ -110,6 +112,8 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 //   fp8_e4m3[:token]  fp8_e5m2[:token]     8-bit floats, an f16 scale a token
 //   mxfp4[:c20]  nvfp4  nvfp4_4over6       4-bit floats along channels, 8-bit scales: groups of 32
 //                                          with powers of two, groups of 16 with E4M3
+//   if4                                    the same, or 4-bit integers, by group; CheckKvSpec
+//                                          refuses it: arrays only
 // Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
 // channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
 // kInvalidArgument names the part that is wrong and lists what is possible.
@@ -155,7 +159,7 @@ struct KvGeometry {
 Status CheckGeometry(const KvGeometry& geometry);
 
 // Checks formats, window, sinks and layer numbers against a geometry: the one capability check
-// that every entry point uses.
+// that every entry point of a cache uses.
 Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry);
 
 // The formats of one layer after skip_layers.

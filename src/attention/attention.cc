@@ -180,11 +180,16 @@ class Step {
     if (task.view.to_value != nullptr) RotateBack(task.view.to_value, head_dim_, out);
   }
 
-  // Slots of the segment that the row may see.
-  static int RowEnd(const AttentionTask& task, int row, const BoundSegment& bound) {
+  // Slots of the segment that a row of the task may see, for row `to` of a kernel call.
+  static void SetVisible(const AttentionTask& task, int row, const BoundSegment& bound,
+                         SegmentRows& rows, int to) {
     const int64_t position = task.first_position + (task.queries == 1 ? 0 : row / task.group_ratio);
-    return static_cast<int>(
-        std::clamp<int64_t>(position + 1 - bound.first_slot_position, 0, kSegmentTokens));
+    const auto slot_of = [&](int64_t at) {
+      return static_cast<int>(
+          std::clamp<int64_t>(at - bound.first_slot_position, 0, kSegmentTokens));
+    };
+    rows.begin[to] = slot_of(task.VisibleBegin(position));
+    rows.end[to] = slot_of(position + 1);
   }
 
   // One segment for all rows of its readers, which leave a state each.
@@ -204,7 +209,7 @@ class Step {
         const AttentionTask& task = tasks_[static_cast<size_t>(reader->task)];
         const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(reader->task)];
         rows.q[r] = QueryAt(t.first_row + row);
-        rows.end[r] = RowEnd(task, row, bound);
+        SetVisible(task, row, bound, rows, r);
         rows.out[r].weighted = StateAt(reader->first_state + row);
         if (++row < t.rows) continue;
         ++reader;
@@ -254,7 +259,7 @@ class Step {
         rows.rows = RowsOfGroup(count - first);
         for (int r = 0; r < rows.rows; ++r) {
           rows.q[r] = m.q + (first + r) * padded_dim_;
-          rows.end[r] = RowEnd(task, item.first + first + r, bound);
+          SetVisible(task, item.first + first + r, bound, rows, r);
           rows.out[r].weighted = m.segment + r * padded_dim_;
         }
         const bool last = first + rows.rows == count;

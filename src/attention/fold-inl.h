@@ -8,6 +8,13 @@ inline float CentreOf(const Format& f) {
   return 0.5f * static_cast<float>((1 << f.bits) - 1);
 }
 
+// Of levels that a table holds: the value of one where the norm or the 8-bit scale, as read, is 1.
+inline float UnitOf(const Format& f) {
+  if (f.is_normed()) return 1.0f / LevelTableOf(f).sigma;
+  const bool is_e4m3 = f.scale == Scale::kE4M3 || f.scale == Scale::kE4M3FourOrSix;
+  return is_e4m3 ? 128.0f : 0.5f;  // levels are doubled, E4M3 is read over 256
+}
+
 // How the metadata of a side turns into a scale and the value of its middle code.
 struct MetadataReader {
   const SideLayout& side;
@@ -15,7 +22,7 @@ struct MetadataReader {
   F centre;        // the middle code
   F half;          // symmetric conventions: what lies between the middle code and the zero
   int to_offsets;  // bytes from a scale to its offset
-  F unit;          // normed: value of a level where the norm is 1
+  F unit;          // of a table: value of a level where the norm, or the 8-bit scale, is 1
   F least, step;   // normed, 8 bits: of the block
 
   explicit MetadataReader(const SideLayout& s)
@@ -26,7 +33,7 @@ struct MetadataReader {
                      ? 0.0f
                      : CentreOf(s.format) - static_cast<float>(1 << (s.format.bits - 1)))),
         to_offsets(s.offsets_from_scales),
-        unit(Set(s.format.is_normed() ? 1.0f / LevelTableOf(s.format).sigma : 0.0f)),
+        unit(Set(UnitOf(s.format))),
         least(Zero()),
         step(Zero()) {}
 
@@ -51,6 +58,14 @@ struct MetadataReader {
                          ? Fma(ToFloat(LoadU8(scales + v * kLaneBlock)), step, least)
                          : LoadF16(scales + v * 2 * kLaneBlock);
       scale = Mul(norm, unit);
+      centred = Zero();
+      return;
+    }
+    if (side.format.scale != Scale::kF16) {
+      const bool is_e8m0 =
+          side.format.scale == Scale::kE8M0 || side.format.scale == Scale::kE8M0Nearest;
+      const std::byte* at = scales + v * kLaneBlock;
+      scale = Mul(is_e8m0 ? LoadE8M0(at) : LoadE4M3Over256(at), unit);
       centred = Zero();
       return;
     }

@@ -18,6 +18,10 @@
 alignas(16) constexpr uint8_t kTableLevels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                   129, 141, 153, 166, 181, 197, 217, 241};
 
+// Twice the values of E2M1 plus 128.
+alignas(16) constexpr uint8_t kE2M1Levels[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                                 128, 127, 126, 125, 124, 122, 120, 116};
+
 // Calls fn(low bits, high bits, code) with the constants of a coded format.
 template <typename Fn>
 inline void WithCodeKind(const Format& f, const Fn& fn) {
@@ -33,6 +37,7 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
   constexpr integral_constant<Code, Code::kTrellis64> trellis64;
   switch (f.levels) {
     case Levels::kCodebook:
+    case Levels::kE2M1:
       return fn(k4, k0, table);
     case Levels::kLloydMax:
       return f.bits == 4 ? fn(k4, k0, table) : f.bits == 3 ? fn(k2, k1, table) : fn(k2, k0, table);
@@ -69,27 +74,33 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
 
 // The levels of a table plus 128; not read where codes are plain.
 inline const uint8_t* LevelsFor(const Format& f) {
-  return f.is_normed() ? KernelLevelsOf(f) : kTableLevels;
+  return f.is_normed() ? KernelLevelsOf(f) : f.is_float4() ? kE2M1Levels : kTableLevels;
 }
 
-// Calls fn(type) with the float type as a constant.
+// Whether values lie as in a float side.
+inline bool HasFloatValues(const Format& f) { return f.is_float() || f.is_float8(); }
+
+// Calls fn(type) with the type of such values as a constant.
 template <typename Fn>
-inline void WithFloatType(FloatType type, const Fn& fn) {
-  switch (type) {
+inline void WithValueType(const Format& f, const Fn& fn) {
+  using std::integral_constant;
+  if (f.levels == Levels::kE4M3) return fn(integral_constant<Value, Value::kE4M3>{});
+  if (f.levels == Levels::kE5M2) return fn(integral_constant<Value, Value::kE5M2>{});
+  switch (f.float_type) {
     case FloatType::kF32:
-      return fn(std::integral_constant<FloatType, FloatType::kF32>{});
+      return fn(integral_constant<Value, Value::kF32>{});
     case FloatType::kF16:
-      return fn(std::integral_constant<FloatType, FloatType::kF16>{});
+      return fn(integral_constant<Value, Value::kF16>{});
     case FloatType::kBf16:
-      return fn(std::integral_constant<FloatType, FloatType::kBf16>{});
+      return fn(integral_constant<Value, Value::kBf16>{});
   }
 }
 
 inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream& stream,
                          SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
-  if (side.format.is_float()) {
-    WithFloatType(side.format.float_type, [&](auto type) {
+  if (HasFloatValues(side.format)) {
+    WithValueType(side.format, [&](auto type) {
       for (int i = 0; i < segment.num_blocks; ++i) {
         ScoreFloatBlock<decltype(type)::value>(side, segment.blocks[i], i, rows, stream, s);
       }
@@ -123,8 +134,8 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
       accumulate(segment.blocks[i].page + segment.layout->v_offset_bytes, segment.blocks[i], i);
     }
   };
-  if (side.format.is_float()) {
-    WithFloatType(side.format.float_type, [&](auto type) {
+  if (HasFloatValues(side.format)) {
+    WithValueType(side.format, [&](auto type) {
       each_block([&](const std::byte* base, const BlockRef& ref, int i) {
         AccumulateFloatBlock<decltype(type)::value>(side, base, ref, i, rows, stream, s);
       });
@@ -147,9 +158,9 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
 
 inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
-  if (side.format.is_float() || side.format.axis == Axis::kChannel) {
+  if (HasFloatValues(side.format) || side.format.axis == Axis::kChannel) {
     for (int r = 0; r < rows.rows; ++r) {
-      SoftmaxRow(segment, rows.end[r], s.scores[r], rows.out[r]);
+      SoftmaxRow(segment, rows.begin[r], rows.end[r], s.scores[r], rows.out[r]);
     }
     return;
   }

@@ -48,7 +48,8 @@ struct Segment {
 struct SegmentRows {
   int rows = 0;
   const float* q[kMaxRows];  // [padded_dim], scaled to base-2 scores, padding 0
-  int end[kMaxRows];         // row sees slots < end; slot = 64 * block + token of the block
+  int begin[kMaxRows] = {};  // row sees slots [begin, end); slot = 64 * block + token of the block
+  int end[kMaxRows];
   PartialState out[kMaxRows];
 };
 

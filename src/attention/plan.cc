@@ -50,12 +50,15 @@ AttentionPlan::TaskShape AttentionPlan::ShapeOf(const AttentionTask& task) {
   TaskShape shape;
   shape.queries = task.queries;
   shape.group_ratio = task.group_ratio;
+  const int64_t window_begin = task.VisibleBegin(task.first_position);
   for (int i = 0; i < kMaxRuns; ++i) {
     const Run& run = task.view.runs[static_cast<size_t>(i)];
-    if (run.empty()) continue;
+    const int first_token =
+        static_cast<int>(std::max<int64_t>(run.first_token, window_begin - run.first_position));
+    if (run.end_token <= first_token) continue;
     RunShape& r = shape.runs[i];
     r.first_position = run.first_position;
-    r.first_token = run.first_token;
+    r.first_token = first_token;
     r.end_token = run.end_token;
     r.page_tokens = run.layout->tokens;
     const Format &k = run.layout->k.format, &v = run.layout->v.format;

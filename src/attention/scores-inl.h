@@ -76,7 +76,7 @@ inline void ScoreTokenSegment(const Segment& segment, const uint8_t* levels,
     for (int i = 0; i < segment.num_blocks; ++i) {
       const BlockRef& ref = segment.blocks[i];
       reader.ReadAll(ref.page + static_cast<int64_t>(ref.block) * side.block_metadata_bytes +
-                         static_cast<int64_t>(g) * kPageTokens * 2,
+                         static_cast<int64_t>(g) * kPageTokens * side.scale_bytes,
                      kPageTokens, s);
       const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, levels);
       DotSums<kLow, kHigh, kCode>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
@@ -150,29 +150,46 @@ inline void ScoreNormedSegment(const Segment& segment, const uint8_t* levels,
   }
 }
 
-template <FloatType kType>
+// The types of float sides, and of FP8 sides, whose values have a scale a token.
+enum class Value { kF32, kF16, kBf16, kE4M3, kE5M2 };
+constexpr bool IsScaled(Value type) { return type == Value::kE4M3 || type == Value::kE5M2; }
+
+// Of E4M3 2^-8 times the value: TokenScales makes good for it.
+template <Value kType>
 inline F LoadValue(const std::byte* base, int64_t at) {
-  if constexpr (kType == FloatType::kF32) {
+  if constexpr (kType == Value::kF32) {
     return Load(reinterpret_cast<const float*>(base) + at);
-  } else if constexpr (kType == FloatType::kF16) {
+  } else if constexpr (kType == Value::kF16) {
     return LoadF16(base + 2 * at);
-  } else {
+  } else if constexpr (kType == Value::kBf16) {
     return LoadBf16(base + 2 * at);
+  } else if constexpr (kType == Value::kE4M3) {
+    return LoadE4M3Over256(base + at);
+  } else {
+    return LoadE5M2(base + at);
   }
 }
 
+// FP8: what LoadValue of tokens t .. t + 15 of a block is multiplied by.
+template <Value kType>
+inline F TokenScales(const SideLayout& side, const std::byte* base, int block, int t) {
+  const std::byte* scales = base + static_cast<int64_t>(block) * side.block_metadata_bytes;
+  return Mul(LoadF16(scales + 2 * t), Set(kType == Value::kE4M3 ? 256.0f : 1.0f));
+}
+
 // Lines that a step of a float tile asks for: as many as it reads.
-template <FloatType kType>
+template <Value kType>
 constexpr int FloatLines(int blocks) {
-  const int bytes = blocks * kLaneBlock * (kType == FloatType::kF32 ? 4 : 2);
+  const int bytes = blocks * kLaneBlock * (kType == Value::kF32 ? 4 : IsScaled(kType) ? 1 : 2);
   return bytes < Stream::kLineBytes ? 1 : bytes / Stream::kLineBytes;
 }
 
 // K in a float type: [head_dim][tokens], lanes are tokens, the query is broadcast.
-template <FloatType kType>
+template <Value kType>
 inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int index,
                             const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
-  const std::byte* base = ref.page + static_cast<int64_t>(ref.block) * side.block_bytes;
+  const std::byte* base =
+      ref.page + side.codes_offset + static_cast<int64_t>(ref.block) * side.block_bytes;
   const int lane_blocks = (ref.end + kLaneBlock - 1) / kLaneBlock;
   ForTiles(lane_blocks, rows.rows, [&](auto nb, auto nr, int block, int row) {
     constexpr int NB = nb(), NR = nr(), kLines = FloatLines<kType>(NB);
@@ -193,8 +210,12 @@ inline void ScoreFloatBlock(const SideLayout& side, const BlockRef& ref, int ind
       });
     }
     Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA {
-      Store(s.scores[row + i() / NB] + index * kPageTokens + (block + i() % NB) * kLaneBlock,
-            acc[i() / NB][i() % NB]);
+      const int token = (block + i() % NB) * kLaneBlock;
+      F score = acc[i() / NB][i() % NB];
+      if constexpr (IsScaled(kType)) {
+        score = Mul(score, TokenScales<kType>(side, ref.page, ref.block, token));
+      }
+      Store(s.scores[row + i() / NB] + index * kPageTokens + token, score);
     });
   });
 }

@@ -17,21 +17,26 @@ inline F Exp2(F x) {
   return AddToExponent(p, biased);
 }
 
-// The row sees tokens [begin, VisibleEnd) of block i.
+// The row sees tokens [VisibleBegin, VisibleEnd) of block i, none where these are out of order.
+inline int VisibleBegin(const Segment& segment, int i, int row_begin) {
+  const int begin = segment.blocks[i].begin, own = row_begin - i * kPageTokens;
+  return begin > own ? begin : own;
+}
 inline int VisibleEnd(const Segment& segment, int i, int row_end) {
   const int end = segment.blocks[i].end, own = row_end - i * kPageTokens;
   return end < own ? end : own;
 }
 
 // scores -> probabilities relative to the segment's maximum; invisible slots become 0.
-inline void SoftmaxRow(const Segment& segment, int row_end, float* scores, PartialState& out) {
+inline void SoftmaxRow(const Segment& segment, int row_begin, int row_end, float* scores,
+                       PartialState& out) {
   const F nothing = Set(-std::numeric_limits<float>::infinity());
   // Calls fn(address of 16 scores, first, end): lanes [first, end) of them are visible. Whole
   // blocks skip the masks.
   const auto for_each_block = [&](const auto& whole, const auto& part) {
     for (int i = 0; i < segment.num_blocks; ++i) {
       float* block = scores + i * kPageTokens;
-      const int begin = segment.blocks[i].begin, end = VisibleEnd(segment, i, row_end);
+      const int begin = VisibleBegin(segment, i, row_begin), end = VisibleEnd(segment, i, row_end);
       for (int t = 0; t < kPageTokens; t += kLaneBlock) {
         if (begin == 0 && end >= kPageTokens) {
           whole(block + t);

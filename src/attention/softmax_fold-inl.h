@@ -9,9 +9,9 @@ inline F RowMaxima(const Segment& segment, const SegmentRows& rows, const Segmen
   F top[4];
   Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA { top[r()] = nothing; });
   for (int i = 0; i < segment.num_blocks; ++i) {
-    const int begin = segment.blocks[i].begin;
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const float* scores = s.scores[r()] + i * kPageTokens;
+      const int begin = VisibleBegin(segment, i, rows.begin[r()]);
       const int end = VisibleEnd(segment, i, rows.end[r()]);
       const auto at = [&](int t) KVANT_INLINE_LAMBDA { return Load(scores + t * kLaneBlock); };
       if (begin == 0 && end >= kPageTokens) {
@@ -53,7 +53,8 @@ inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, St
     stream.Burst(lines);
     F p[NR][4];
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
-      BlockProbabilities(s.scores[r()] + i * kPageTokens, LaneQuad<r()>(max), ref.begin,
+      BlockProbabilities(s.scores[r()] + i * kPageTokens, LaneQuad<r()>(max),
+                         VisibleBegin(segment, i, rows.begin[r()]),
                          VisibleEnd(segment, i, rows.end[r()]), p[r()]);
       Unroll<4>([&](auto t) KVANT_INLINE_LAMBDA { sum[r()] = Add(sum[r()], p[r()][t()]); });
     });
@@ -61,7 +62,7 @@ inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, St
     for (int g = 0; g < side.channel_groups; ++g) {
       const int slot = g * segment.num_blocks + i;
       FoldSlot64<NR>(
-          reader, centre, scales + static_cast<int64_t>(g) * kPageTokens * 2,
+          reader, centre, scales + static_cast<int64_t>(g) * kPageTokens * side.scale_bytes,
           [&](auto r, auto t) KVANT_INLINE_LAMBDA { return p[r()][t()]; }, slot,
           s.rounded + slot * NR * kPageTokens, s);
     }

@@ -13,12 +13,17 @@ struct AttentionTask {
   int64_t first_position = 0;  // absolute position of the first query; all lie in one page
   int queries = 0;
   int group_ratio = 1;         // query heads that share this KV head
+  int64_t window_tokens = 0;   // a query sees this many tokens, its own included; 0: all
   const float* q = nullptr;    // [queries][group_ratio][head_dim]
   int64_t q_query_stride = 0;  // values from one query to the next
   float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
   int64_t out_query_stride = 0;
 
   int rows() const { return queries * group_ratio; }
+  // The first position that the query at `position` sees.
+  int64_t VisibleBegin(int64_t position) const {
+    return window_tokens == 0 || position < window_tokens ? 0 : position + 1 - window_tokens;
+  }
 };
 
 }  // namespace kvant

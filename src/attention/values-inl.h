@@ -88,11 +88,21 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
 
 // V in a float type: [tokens][padded_dim], lanes are channels. Reads visible tokens only: what
 // unwritten slots hold must not reach a result (0 * NaN).
-template <FloatType kType>
+template <Value kType>
 inline void AccumulateFloatBlock(const SideLayout& side, const std::byte* base, const BlockRef& ref,
                                  int index, const SegmentRows& rows, Stream& stream,
                                  SegmentScratch& s) {
-  const std::byte* values = base + static_cast<int64_t>(ref.block) * side.block_bytes;
+  const std::byte* values =
+      base + side.codes_offset + static_cast<int64_t>(ref.block) * side.block_bytes;
+  if constexpr (IsScaled(kType)) {
+    for (int t = 0; t < kPageTokens; t += kLaneBlock) {
+      const F scales = TokenScales<kType>(side, base, ref.block, t);
+      for (int r = 0; r < rows.rows; ++r) {
+        float* const p = s.scores[r] + index * kPageTokens + t;
+        Store(p, Mul(Load(p), scales));
+      }
+    }
+  }
   ForTiles(side.padded_dim / kLaneBlock, rows.rows, [&](auto nb, auto nr, int block, int row) {
     constexpr int NB = nb(), NR = nr(), kLines = FloatLines<kType>(NB);
     const auto weighted = [&](auto i) KVANT_INLINE_LAMBDA {

@@ -42,11 +42,27 @@ inline F SetF16(const std::byte* p) {
 inline __m128i Load64(const std::byte* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
+inline F WidenHalves(__m256i halves) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
+inline F LoadE5M2(const std::byte* p) {
+  return WidenHalves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(Load128(p)), 8));
+}
+inline F LoadE4M3Over256(const std::byte* p) {
+  const __m256i moved = _mm256_slli_epi16(_mm256_cvtepi8_epi16(Load128(p)), 7);  // the sign twice
+  return WidenHalves(_mm256_and_si256(moved, _mm256_set1_epi16(~0x4000)));
+}
 inline I LoadI8(const std::byte* p) {
   return {_mm256_cvtepi8_epi32(Load64(p)), _mm256_cvtepi8_epi32(Load64(p + 8))};
 }
 inline I LoadU8(const std::byte* p) {
   return {_mm256_cvtepu8_epi32(Load64(p)), _mm256_cvtepu8_epi32(Load64(p + 8))};
+}
+inline F LoadE8M0(const std::byte* p) {
+  const I bytes = LoadU8(p);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(bytes.lo, 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(bytes.hi, 23))};
 }
 inline void Store(float* p, F a) {
   _mm256_storeu_ps(p, a.lo);

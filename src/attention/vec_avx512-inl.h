@@ -29,6 +29,16 @@ inline F SetF16(const std::byte* p) {
 inline __m128i Load128(const std::byte* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
+inline F LoadE5M2(const std::byte* p) {
+  return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(Load128(p)), 8));
+}
+inline F LoadE4M3Over256(const std::byte* p) {
+  const __m256i moved = _mm256_slli_epi16(_mm256_cvtepi8_epi16(Load128(p)), 7);  // the sign twice
+  return _mm512_cvtph_ps(_mm256_and_si256(moved, _mm256_set1_epi16(~0x4000)));
+}
+inline F LoadE8M0(const std::byte* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(Load128(p)), 23));
+}
 inline I LoadI8(const std::byte* p) { return _mm512_cvtepi8_epi32(Load128(p)); }
 inline I LoadU8(const std::byte* p) { return _mm512_cvtepu8_epi32(Load128(p)); }
 inline void Store(float* p, F a) { _mm512_storeu_ps(p, a); }

@@ -42,6 +42,22 @@ inline F LoadBf16(const std::byte* p) {
   return MapQuarters<F>(
       [=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(LoadHalves(p, i), 16)); });
 }
+inline F WidenHalves(uint16x8_t low, uint16x8_t high) {
+  const auto wide = [](uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); };
+  return {{wide(vget_low_u16(low)), wide(vget_high_u16(low)), wide(vget_low_u16(high)),
+           wide(vget_high_u16(high))}};
+}
+inline F LoadE5M2(const std::byte* p) {
+  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(p));
+  return WidenHalves(vshll_n_u8(vget_low_u8(bytes), 8), vshll_n_u8(vget_high_u8(bytes), 8));
+}
+inline F LoadE4M3Over256(const std::byte* p) {
+  const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  const auto half = [](int8x8_t x) {  // the sign comes twice
+    return vandq_u16(vreinterpretq_u16_s16(vshll_n_s8(x, 7)), vdupq_n_u16(0xbfff));
+  };
+  return WidenHalves(half(vget_low_s8(bytes)), half(vget_high_s8(bytes)));
+}
 inline I LoadI16(const std::byte* p) {
   return MapQuarters<I>([=](int i) { return vmovl_s16(vreinterpret_s16_u16(LoadHalves(p, i))); });
 }
@@ -63,6 +79,10 @@ inline I LoadU8(const std::byte* p) {
   const auto wide = [](uint16x4_t x) { return vreinterpretq_s32_u32(vmovl_u16(x)); };
   return {{wide(vget_low_u16(low)), wide(vget_high_u16(low)), wide(vget_low_u16(high)),
            wide(vget_high_u16(high))}};
+}
+inline F LoadE8M0(const std::byte* p) {
+  const I bytes = LoadU8(p);
+  return MapQuarters<F>([&](int i) { return vreinterpretq_f32_s32(vshlq_n_s32(bytes.v[i], 23)); });
 }
 inline void Store(float* p, F a) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);

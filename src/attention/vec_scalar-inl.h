@@ -57,6 +57,33 @@ inline F LoadBf16(const std::byte* p) {
     return f;
   });
 }
+// 8-bit floats: E5M2 is the high byte of an f16; an f16 of 2^-8 times an E4M3 has the same fields.
+inline F LoadE5M2(const std::byte* p) {
+  std::byte halves[32];
+  for (int i = 0; i < 16; ++i) {
+    halves[2 * i] = std::byte{0};
+    halves[2 * i + 1] = p[i];
+  }
+  return LoadF16(halves);
+}
+inline F LoadE4M3Over256(const std::byte* p) {
+  std::byte halves[32];
+  for (int i = 0; i < 16; ++i) {
+    const auto byte = static_cast<unsigned>(p[i]);
+    const auto half = static_cast<uint16_t>((byte & 0x80u) << 8 | (byte & 0x7fu) << 7);
+    std::memcpy(halves + 2 * i, &half, 2);
+  }
+  return LoadF16(halves);
+}
+// 2^(byte - 127); 0 for byte 0, which encoders keep for groups of zeros.
+inline F LoadE8M0(const std::byte* p) {
+  return MapF([=](int i) {
+    const uint32_t bits = static_cast<uint32_t>(p[i]) << 23;
+    float f;
+    std::memcpy(&f, &bits, 4);
+    return f;
+  });
+}
 inline I LoadI16(const std::byte* p) {
   I r;
   for (int i = 0; i < 16; ++i) {

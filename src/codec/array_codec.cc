@@ -6,6 +6,7 @@
 #include "base/aligned_buffer.h"
 #include "base/float16.h"
 #include "codec/codec.h"
+#include "codec/small_float.h"
 #include "format/page_layout.h"
 #include "kvant/codec.h"
 #include "kvant/isa.h"
@@ -68,6 +69,18 @@ Status CheckValues(FloatType type, std::span<const float> values, int head_dim) 
   return Status::Ok();
 }
 
+CodedGroup SmallFloatGroup(const Format& format, std::span<const float> values) {
+  CodedGroup group;
+  std::vector<uint8_t> codes(values.size());
+  const uint16_t scale = EncodeSmallFloats(format, values, codes);
+  group.scale = SmallFloatScale(format, scale);
+  for (uint8_t code : codes) {
+    group.codes.push_back(code);
+    group.decoded.push_back(SmallFloatValue(format, scale, code));
+  }
+  return group;
+}
+
 }  // namespace
 
 int ArrayPageTokens(const Format& format) { return PageTokensFor(format, format); }
@@ -128,6 +141,7 @@ Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> valu
   KVANT_RETURN_IF_ERROR(CheckValues(FloatType::kF16, values, static_cast<int>(values.size())));
   std::vector<float> x;
   for (float v : values) x.push_back(Rounded(FloatType::kF16, v));
+  if (format.is_small_float()) return SmallFloatGroup(format, x);
   const auto [min, max] = std::minmax_element(x.begin(), x.end());
   float extreme = 0;
   for (float v : x) {

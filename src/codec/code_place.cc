@@ -6,6 +6,11 @@ namespace {
 // Visits the (byte, shift, plane width) of every plane that holds part of a code.
 template <typename Visit>
 void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visit) {
+  if (s.format.is_float8()) {
+    visit(s.codes_offset + token / s.block_tokens * s.block_bytes + IndexInBlock(s, token, channel),
+          0, 8, 0);
+    return;
+  }
   const Planes planes = PlanesOf(s.format.bits);
   const int block = token / s.block_tokens, row = token % s.block_tokens;
   const int lane = s.side == Side::kK ? row : channel;
@@ -19,6 +24,16 @@ void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visi
 }
 
 }  // namespace
+
+int IndexInBlock(const SideLayout& s, int token, int channel) {
+  const int row = token % s.block_tokens;
+  return s.side == Side::kK ? channel * s.block_tokens + row : row * s.padded_dim + channel;
+}
+
+int ScaleByte(const SideLayout& s, int token, int channel_group) {
+  return token / s.block_tokens * s.block_metadata_bytes +
+         (channel_group * s.block_tokens + token % s.block_tokens) * s.scale_bytes;
+}
 
 void StoreCode(const SideLayout& s, std::byte* stored, int token, int channel, int code) {
   ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {

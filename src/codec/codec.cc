@@ -101,6 +101,11 @@ DecodeCodedFn DecodeOfLevel() { return nullptr; }
 
 #endif
 
+// The others take the reference, or a codec of their own.
+bool HasVectorLevels(const Format& format) {
+  return format.levels == Levels::kUniform || format.levels == Levels::kCodebook;
+}
+
 }  // namespace
 
 void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayout& layout,
@@ -109,7 +114,7 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
     EncodeNormedSide(open, source, layout, first_token, stored);
     return;
   }
-  const bool is_vectorised = !layout.format.is_float() && open.format == kFormatF16;
+  const bool is_vectorised = HasVectorLevels(layout.format) && open.format == kFormatF16;
   const EncodeCodedFn encode = is_vectorised ? EncodeOfLevel() : nullptr;
   if (encode == nullptr) {
     EncodeSideReference(open, source, layout, first_token, stored);
@@ -119,7 +124,7 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
 }
 
 void DecodeSide(const SideLayout& layout, const std::byte* stored, float* out, int64_t out_stride) {
-  const bool is_vectorised = !layout.format.is_float() && !layout.format.is_normed();
+  const bool is_vectorised = HasVectorLevels(layout.format);
   const DecodeCodedFn decode = is_vectorised ? DecodeOfLevel() : nullptr;
   if (decode == nullptr) {
     DecodeSideReference(layout, stored, out, out_stride);

@@ -27,7 +27,11 @@ class ActiveLevel {
 };
 
 std::vector<Format> CodedFormats() {
-  std::vector<Format> formats = {*ParseFormat("iq4_nl", Side::kK)};
+  std::vector<Format> formats;
+  for (const char* name :
+       {"iq4_nl", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp4:c20", "nvfp4", "nvfp4_4over6", "if4"}) {
+    formats.push_back(*ParseFormat(name, Side::kK));
+  }
   for (int bits : {2, 3, 4, 5, 6, 8}) {
     for (Offset offset :
          {Offset::kNone, Offset::kExtreme, Offset::kMin, Offset::kIntegerZero, Offset::kRealZero}) {

@@ -1,5 +1,6 @@
 // The scalar codec, in the order of the formulas: gather a group, fit it, code it, place the codes.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -7,6 +8,7 @@
 #include "codec/code_place.h"
 #include "codec/codec.h"
 #include "codec/normed_codec.h"
+#include "codec/small_float.h"
 
 namespace kvant {
 namespace {
@@ -30,11 +32,9 @@ void ForEachGroup(const SideLayout& s, const Visit& visit) {
     return;
   }
   for (int t = 0; t < s.tokens; ++t) {
-    const int block = t / s.block_tokens, row = t % s.block_tokens;
     for (int g = 0; g < s.channel_groups; ++g) {
       const int first = g * s.group, count = std::min(s.group, s.head_dim - first);
-      visit(GroupPlace{t, 1, first, count,
-                       block * s.block_metadata_bytes + (g * s.block_tokens + row) * 2});
+      visit(GroupPlace{t, 1, first, count, ScaleByte(s, t, g)});
     }
   }
 }
@@ -80,12 +80,39 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
       [&](int t, int c, float x) { StoreCode(s, stored, t, c, CodeOf(s.format, p, x)); });
 }
 
+constexpr size_t kMaxHeadDim = 1024;
+
+void EncodeSmallFloatGroup(const SideLayout& open, const std::byte* source, const SideLayout& s,
+                           int first_token, const GroupPlace& place, std::byte* stored) {
+  if (place.first_token < first_token) return;  // sinks: the zeros written before stand
+  std::array<float, kMaxHeadDim> values;
+  std::array<uint8_t, kMaxHeadDim> codes;
+  const auto count = static_cast<size_t>(place.channels);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] =
+        LoadFloatValue(open, source, place.first_token, place.first_channel + static_cast<int>(i));
+  }
+  const uint16_t scale = EncodeSmallFloats(s.format, std::span(values).first(count), codes);
+  std::memcpy(stored + place.scale_byte, &scale, static_cast<size_t>(s.scale_bytes));
+  for (size_t i = 0; i < count; ++i) {
+    StoreCode(s, stored, place.first_token, place.first_channel + static_cast<int>(i), codes[i]);
+  }
+}
+
+void DecodeSmallFloatGroup(const SideLayout& s, const std::byte* stored, const GroupPlace& place,
+                           float* out) {
+  uint16_t scale_bits = 0;
+  std::memcpy(&scale_bits, stored + place.scale_byte, static_cast<size_t>(s.scale_bytes));
+  for (int c = place.first_channel; c < place.first_channel + place.channels; ++c) {
+    const int code = LoadCode(s, stored, place.first_token, c);
+    out[c] = SmallFloatValue(s.format, scale_bits, static_cast<uint8_t>(code));
+  }
+}
+
 }  // namespace
 
 float LoadFloatValue(const SideLayout& s, const std::byte* side, int token, int channel) {
-  const int block = token / s.block_tokens, row = token % s.block_tokens;
-  const int width = s.side == Side::kK ? s.block_tokens : s.padded_dim;
-  const int at = s.side == Side::kK ? channel * width + row : row * width + channel;
+  const int block = token / s.block_tokens, at = IndexInBlock(s, token, channel);
   const std::byte* base = side + static_cast<int64_t>(block) * s.block_bytes;
   if (s.format.float_type == FloatType::kF32) {
     float value;
@@ -97,9 +124,7 @@ float LoadFloatValue(const SideLayout& s, const std::byte* side, int token, int 
 }
 
 void StoreFloatValue(const SideLayout& s, std::byte* side, int token, int channel, float value) {
-  const int block = token / s.block_tokens, row = token % s.block_tokens;
-  const int width = s.side == Side::kK ? s.block_tokens : s.padded_dim;
-  const int at = s.side == Side::kK ? channel * width + row : row * width + channel;
+  const int block = token / s.block_tokens, at = IndexInBlock(s, token, channel);
   std::byte* base = side + static_cast<int64_t>(block) * s.block_bytes;
   switch (s.format.float_type) {
     case FloatType::kF32:
@@ -130,7 +155,11 @@ void EncodeSideReference(const SideLayout& open, const std::byte* source, const 
     return;
   }
   ForEachGroup(s, [&](const GroupPlace& place) {
-    EncodeGroup(open, source, s, first_token, place, stored);
+    if (s.format.is_small_float()) {
+      EncodeSmallFloatGroup(open, source, s, first_token, place, stored);
+    } else {
+      EncodeGroup(open, source, s, first_token, place, stored);
+    }
   });
 }
 
@@ -149,6 +178,10 @@ void DecodeSideReference(const SideLayout& s, const std::byte* stored, float* ou
     return;
   }
   ForEachGroup(s, [&](const GroupPlace& place) {
+    if (s.format.is_small_float()) {
+      DecodeSmallFloatGroup(s, stored, place, out + place.first_token * out_stride);
+      return;
+    }
     const GroupParameters p = LoadParameters(s, stored, place.scale_byte);
     for (int t = place.first_token; t < place.first_token + place.tokens; ++t) {
       for (int c = place.first_channel; c < place.first_channel + place.channels; ++c) {

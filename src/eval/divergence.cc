@@ -67,6 +67,44 @@ Sums SumRows(const float* base, double base_max, const float* test, double test_
   return {SumLanes(b_lanes), SumLanes(t_lanes), SumLanes(w_lanes)};
 }
 
+// What a comparison with a coded row adds up. Tokens with code 0 of a row whose least probability
+// is that small are its tail: the file does not say more of them than that they are no likelier.
+constexpr double kTailLogP = -16;
+
+struct CodedSums {
+  double base = 0;      // of p outside the tail
+  double test = 0;      // of exp(t - max t), all tokens
+  double test_in = 0;   // the same outside the tail
+  double weighted = 0;  // of p * (log p - (t - max t)) outside the tail
+  int64_t tail_tokens = 0;
+};
+
+CodedSums SumCoded(const CodedRow& base, const float* test, double test_max, int64_t vocab) {
+  double b_lanes[kLanes] = {}, t_lanes[kLanes] = {}, in_lanes[kLanes] = {}, w_lanes[kLanes] = {};
+  double tail_lanes[kLanes] = {};
+  const double step = base.step, least = base.least;
+  const int first_code = least <= kTailLogP ? 1 : 0;  // below it lies the tail
+  const auto add = [&](int64_t i, int lane) {
+    const double log_p = least + step * base.codes[i];
+    const double t = static_cast<double>(test[i]) - test_max;
+    const double q = ExpNegative(t < -700.0 ? -700.0 : t);
+    const double in = base.codes[i] >= first_code ? 1.0 : 0.0;
+    const double p = in * ExpNegative(log_p < -700.0 ? -700.0 : log_p > 0.0 ? 0.0 : log_p);
+    b_lanes[lane] += p;
+    t_lanes[lane] += q;
+    in_lanes[lane] += in * q;
+    w_lanes[lane] += p * (log_p - t);
+    tail_lanes[lane] += 1.0 - in;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= vocab; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
+  }
+  for (int lane = 0; i < vocab; ++i, ++lane) add(i, lane);
+  return {SumLanes(b_lanes), SumLanes(t_lanes), SumLanes(in_lanes), SumLanes(w_lanes),
+          static_cast<int64_t>(SumLanes(tail_lanes))};
+}
+
 bool AllFinite(const float* row, int64_t n) {
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) finite &= std::abs(row[i]) <= 3.402823466e38f;
@@ -92,6 +130,29 @@ RowScore CompareRows(const float* base, const float* test, int64_t vocab, int32_
   score.nll_test = test_log - (static_cast<double>(test[target]) - test_max);
   // sum p (log p - log q); rounding can leave it just below 0.
   score.kl = std::max(0.0, sums.weighted / sums.base - (base_log - test_log));
+  return score;
+}
+
+RowScore CompareWithCoded(const CodedRow& base, const float* test, int64_t vocab, int32_t target) {
+  RowScore score;
+  const float edges[2] = {base.step, base.least};
+  score.finite = AllFinite(edges, 2) && AllFinite(test, vocab);
+  if (!score.finite) return score;
+  const int32_t test_top = Argmax(test, vocab);
+  const double test_max = test[test_top];
+  const CodedSums sums = SumCoded(base, test, test_max, vocab);
+  const double test_log = std::log(sums.test);
+  score.same_top1 = std::max_element(base.codes, base.codes + vocab) - base.codes == test_top;
+  score.nll_base =
+      -(static_cast<double>(base.least) + static_cast<double>(base.step) * base.codes[target]);
+  score.nll_test = test_log - (static_cast<double>(test[target]) - test_max);
+  const double inside = sums.weighted + sums.base * test_log - sums.base + sums.test_in / sums.test;
+  // The tail's probability lies between 0 and this; the value nearest the test's is the one that
+  // adds least.
+  const double most = static_cast<double>(sums.tail_tokens) * std::exp(double{base.least});
+  const double tail = (sums.test - sums.test_in) / sums.test;
+  const double beyond = tail > most && most > 0 ? most * std::log(most / tail) - most + tail : 0;
+  score.kl = std::max(0.0, inside + beyond);
   return score;
 }
 

@@ -17,6 +17,18 @@ struct RowScore {
 // REQUIRES: 0 <= target < vocab. Thread rules: pure function.
 RowScore CompareRows(const float* base, const float* test, int64_t vocab, int32_t target);
 
+// A row of a base file (eval/logit_base.h): log p of token i is least + step * codes[i].
+struct CodedRow {
+  float step = 0;
+  float least = 0;
+  const uint16_t* codes = nullptr;  // [vocab]
+};
+
+// The same against a row whose logarithms were rounded to 16 bits. KL is summed as p log(p/q) - p +
+// q, in which that rounding cancels to second order: summed as p log(p/q) alone it adds some 1e-4
+// of either sign to every token. Tokens too unlikely to be told apart count as one.
+RowScore CompareWithCoded(const CodedRow& base, const float* test, int64_t vocab, int32_t target);
+
 // Index of the largest logit, the lowest of equals.
 int32_t Argmax(const float* logits, int64_t vocab);
 

@@ -92,6 +92,74 @@ TEST(CompareRows, AFaultInEitherRowIsSeen) {
   }
 }
 
+// Codes of random probabilities, normalised; all tokens are told apart.
+struct Coded {
+  std::vector<uint16_t> codes;
+  CodedRow row;
+  std::vector<float> log_p;
+
+  Coded(size_t n, double spread, uint64_t seed) {
+    row.step = 16.0f / 65535;
+    double sum = 0;
+    for (const float v : RandomLogits(n, spread, seed)) {
+      codes.push_back(static_cast<uint16_t>(1 + (static_cast<double>(v) + spread) / row.step));
+      sum += std::exp(double{row.step} * codes.back());
+    }
+    row.least = static_cast<float>(-std::log(sum));
+    row.codes = codes.data();
+    for (const uint16_t code : codes) log_p.push_back(row.least + row.step * code);
+  }
+};
+
+TEST(CompareWithCoded, AgreesWithTheComparisonOfWhatTheRowStandsFor) {
+  for (const size_t n : {1u, 7u, 8u, 1000u}) {
+    const Coded base(n, 5, n);
+    std::vector<float> test = RandomLogits(n, 0.3, n + 1);
+    for (size_t i = 0; i < n; ++i) test[i] += base.log_p[i];
+    const auto target = static_cast<int32_t>(n / 2);
+    const RowScore score = CompareWithCoded(base.row, test.data(), static_cast<int64_t>(n), target);
+    const RowScore plain =
+        CompareRows(base.log_p.data(), test.data(), static_cast<int64_t>(n), target);
+    EXPECT_TRUE(score.finite);
+    EXPECT_NEAR(score.kl, plain.kl, 1e-6) << n;
+    EXPECT_NEAR(score.nll_base, plain.nll_base, 1e-5) << n;
+    EXPECT_EQ(score.nll_test, plain.nll_test) << n;
+    EXPECT_EQ(score.same_top1, plain.same_top1) << n;
+  }
+}
+
+// Half a step on the likeliest tokens: p log(p/q) alone would measure about 1e-4.
+TEST(CompareWithCoded, RoundingToSixteenBitsIsNotMistakenForALoss) {
+  const Coded base(50, 3, 9);
+  std::vector<float> test = base.log_p;
+  for (float& v : test) v -= base.row.step * (v > base.log_p[7] ? 0.5f : 0.0f);
+  const RowScore score = CompareWithCoded(base.row, test.data(), 50, 0);
+  EXPECT_LT(score.kl, 1e-8);
+}
+
+// Two likely tokens, and 1,000 that the file only knows to be 16 nats below.
+TEST(CompareWithCoded, ATestThatBelievesInTheTailIsSeen) {
+  std::vector<uint16_t> codes(1002, 0);
+  codes[0] = codes[1] = 65535;
+  const CodedRow base{16.0f / 65535, -16 - std::log(2.0f), codes.data()};
+  std::vector<float> test(1002, -40);
+  test[0] = test[1] = 0;
+  EXPECT_LT(CompareWithCoded(base, test.data(), 1002, 0).kl, 1e-4);
+  for (size_t i = 2; i < test.size(); ++i) test[i] = -std::log(500.0f);  // half of all
+  const double exact = std::log(2.0);
+  EXPECT_NEAR(CompareWithCoded(base, test.data(), 1002, 0).kl, exact, 0.01);
+}
+
+TEST(CompareWithCoded, AFaultInEitherRowIsSeen) {
+  Coded base(20, 2, 1);
+  std::vector<float> test = base.log_p;
+  EXPECT_TRUE(CompareWithCoded(base.row, test.data(), 20, 0).finite);
+  test[3] = std::nanf("");
+  EXPECT_FALSE(CompareWithCoded(base.row, test.data(), 20, 0).finite);
+  base.row.least = -std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(CompareWithCoded(base.row, base.log_p.data(), 20, 0).finite);
+}
+
 TEST(Summary, FiguresAreThoseOfTheTextbook) {
   Summary summary(100, 200, 4);
   // KL 1, 2, ..., 100 at positions 100 .. 199; nll = KL / 10; base nll always 2.
@@ -132,6 +200,18 @@ TEST(Summary, QuantilesAreNearestRanks) {
   summary.Finish(&out);
   EXPECT_EQ(out.median_kl, 4);
   EXPECT_EQ(out.p99_kl, 7);
+}
+
+TEST(Summary, OneInAThousandIsTheLastQuantile) {
+  Summary summary(0, 2000, 1);
+  for (int i = 1; i <= 2000; ++i) {
+    summary.Add({.kl = double(i), .nll_base = 1, .nll_test = 1, .same_top1 = true}, 0, 0);
+  }
+  EvalContext out;
+  summary.Finish(&out);
+  EXPECT_EQ(out.p99_kl, 1980);
+  EXPECT_EQ(out.p999_kl, 1998);
+  EXPECT_EQ(out.max_kl, 2000);
 }
 
 TEST(Summary, OneTokenHasNoError) {

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "eval/divergence.h"
-#include "eval/summary.h"
+#include "eval/evaluation.h"
+#include "eval/logit_base.h"
 #include "kvant/eval.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
@@ -11,18 +13,7 @@
 namespace kvant {
 namespace {
 
-// Rows whose logits of both caches are held at once: 25 MB for a vocabulary of 100,000.
-constexpr int64_t kLogitRows = 32;
-
-Status CheckOptions(std::span<const int32_t> text, const EvalOptions& options) {
-  if (options.contexts_tokens.empty() || options.modes.empty()) {
-    return Status::InvalidArgument("there is no context or no mode to evaluate");
-  }
-  if (options.max_scored_tokens < 0 || options.position_buckets < 1) {
-    return Status::InvalidArgument("cannot score " + std::to_string(options.max_scored_tokens) +
-                                   " tokens in " + std::to_string(options.position_buckets) +
-                                   " parts");
-  }
+Status CheckContexts(std::span<const int32_t> text, const EvalOptions& options) {
   for (const int64_t ctx : options.contexts_tokens) {
     if (ctx < 4) {
       return Status::InvalidArgument("a context of " + std::to_string(ctx) +
@@ -36,130 +27,168 @@ Status CheckOptions(std::span<const int32_t> text, const EvalOptions& options) {
   return Status::Ok();
 }
 
-// One context length in one mode: a base and a test session that read the same tokens.
-class Evaluation {
+Status CheckOptions(std::span<const int32_t> text, const EvalOptions& options) {
+  if (options.contexts_tokens.empty() || options.modes.empty() || options.tests.empty()) {
+    return Status::InvalidArgument("there is no context, mode or cache to evaluate");
+  }
+  if (options.max_scored_tokens < 0 || options.position_buckets < 1) {
+    return Status::InvalidArgument("cannot score " + std::to_string(options.max_scored_tokens) +
+                                   " tokens in " + std::to_string(options.position_buckets) +
+                                   " parts");
+  }
+  const bool reads = !options.read_base_path.empty(), writes = !options.write_base_path.empty();
+  if (reads && writes) {
+    return Status::InvalidArgument("base logits can be read or written, not both");
+  }
+  if ((reads || writes) && options.contexts_tokens.size() != 1) {
+    return Status::InvalidArgument("a file of base logits holds one context, not " +
+                                   std::to_string(options.contexts_tokens.size()));
+  }
+  return CheckContexts(text, options);
+}
+
+// What stays the same over all contexts and modes of a call.
+class Evaluator {
  public:
-  Evaluation(const EvalOptions& options, int64_t ctx, EvalMode mode, Session base, Session test)
-      : options_(options),
-        ctx_(ctx),
-        mode_(mode),
-        vocab_(base.model().vocab_size()),
-        base_(std::move(base)),
-        test_(std::move(test)),
-        summary_(ctx / 2, ctx - 1, options.position_buckets) {
-    base_logits_.resize(static_cast<size_t>(kLogitRows * vocab_));
-    test_logits_.resize(static_cast<size_t>(kLogitRows * vocab_));
-    scores_.resize(static_cast<size_t>(kLogitRows));
-  }
-
-  // Runs one chunk, whose first token is text[offset].
-  template <typename Tick>
-  Status RunChunk(std::span<const int32_t> text, int64_t offset, const std::atomic<bool>* cancel,
-                  const Tick& tick) {
-    KVANT_RETURN_IF_ERROR(base_.Reset());
-    KVANT_RETURN_IF_ERROR(test_.Reset());
-    offset_ = offset;
-    const auto begin = text.begin() + offset;
-    tokens_.assign(begin, begin + ctx_);
-    const Tokenizer& tokenizer = base_.model().tokenizer();
-    if (tokenizer.add_bos()) tokens_[0] = tokenizer.bos();
-    KVANT_RETURN_IF_ERROR(base_.impl().Check(tokens_));
-    const int64_t step = mode_ == EvalMode::kDecode ? 1 : base_.impl().engine->llama->max_rows();
-    for (int64_t done = 0; done < ctx_ && !full();) {
-      const int64_t count = std::min(step, ctx_ - done);
-      const std::span<const int32_t> part(tokens_.data() + done, static_cast<size_t>(count));
-      KVANT_RETURN_IF_ERROR(base_.impl().Step(part, cancel));
-      KVANT_RETURN_IF_ERROR(test_.impl().Step(part, cancel));
-      KVANT_RETURN_IF_ERROR(Score(done, count));
-      done += count;
-      tick(count);
+  static Result<Evaluator> Create(const Model& model, std::span<const int32_t> text,
+                                  const EvalOptions& options, const RunControl& control) {
+    Evaluator e(model, text, options, control);
+    KVANT_ASSIGN_OR_RETURN(e.pool_, ThreadPool::Create(ThreadCount(options.threads)));
+    if (!options.read_base_path.empty()) {
+      KVANT_ASSIGN_OR_RETURN(LogitBaseReader file, LogitBaseReader::Open(options.read_base_path));
+      KVANT_RETURN_IF_ERROR(file.CheckFits(text, options.contexts_tokens[0], model.vocab_size()));
+      e.file_.emplace(std::move(file));
     }
-    longest_ = std::max(longest_, test_.length());
-    if (test_.length() == longest_) {
-      bits_ = test_.ledger().effective_bits;
-      base_bits_ = base_.ledger().effective_bits;
+    e.PlanFloor();
+    for (const int64_t ctx : options.contexts_tokens) {
+      e.total_ += e.ChunkCount(ctx) * ctx * static_cast<int64_t>(options.modes.size());
     }
-    return Status::Ok();
+    return e;
   }
 
-  bool full() const {
-    return options_.max_scored_tokens != 0 && summary_.tokens() >= options_.max_scored_tokens;
-  }
-
-  EvalContext Finish() const {
-    EvalContext result;
-    result.ctx_tokens = ctx_;
-    result.mode = mode_;
-    result.effective_bits = bits_;
-    result.effective_bits_base = base_bits_;
-    summary_.Finish(&result);
-    return result;
+  Result<std::vector<EvalContext>> Run() {
+    std::vector<EvalContext> results;
+    bool writes = !options_.write_base_path.empty();  // in the first mode
+    for (const int64_t ctx : options_.contexts_tokens) {
+      for (const EvalMode mode : options_.modes) {
+        KVANT_RETURN_IF_ERROR(RunOne(ctx, mode, std::exchange(writes, false), &results));
+      }
+    }
+    return results;
   }
 
  private:
-  // Scores what is to be scored of the `count` rows that begin at `position` of the chunk.
-  Status Score(int64_t position, int64_t count) {
-    const int64_t first = std::max(position, ctx_ / 2);
-    int64_t end = std::min(position + count, ctx_ - 1);
-    if (options_.max_scored_tokens != 0) {
-      end = std::min(end, first + options_.max_scored_tokens - summary_.tokens());
+  Evaluator(const Model& model, std::span<const int32_t> text, const EvalOptions& options,
+            const RunControl& control)
+      : model_(model), text_(text), options_(options), control_(control), specs_(options.tests) {}
+
+  // The floor is measured by a test of its own, or by one of the caller's that has its formats.
+  void PlanFloor() {
+    if (!options_.noise_floor) return;
+    KvSpec lossless = options_.base;
+    if (!file_) {
+      if (options_.base.k == kFormatF32 && options_.base.v == kFormatF32) return;
+      lossless.k = lossless.v = kFormatF32;
+      lossless.skip_layers.clear();
     }
-    for (int64_t at = first; at < end; at += kLogitRows) {
-      KVANT_RETURN_IF_ERROR(ScoreRows(at - position, at, std::min(kLogitRows, end - at)));
-    }
-    return Status::Ok();
+    floor_ = std::find(specs_.begin(), specs_.end(), lossless) - specs_.begin();
+    if (*floor_ == static_cast<int64_t>(specs_.size())) specs_.push_back(lossless);
   }
 
-  Status ScoreRows(int64_t row, int64_t position, int64_t rows) {
-    FillLogits(base_, row, rows, base_logits_);
-    FillLogits(test_, row, rows, test_logits_);
-    base_.impl().engine->pool->ParallelFor(rows, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        scores_[static_cast<size_t>(r)] =
-            CompareRows(base_logits_.data() + r * vocab_, test_logits_.data() + r * vocab_, vocab_,
-                        tokens_[static_cast<size_t>(position + r + 1)]);
-      }
-    });
-    for (int64_t r = 0; r < rows; ++r) {
-      const RowScore& score = scores_[static_cast<size_t>(r)];
-      if (!score.finite) {
-        return Status::Corrupt("the model gives a logit that is not finite at position " +
-                               std::to_string(position + r));
-      }
-      summary_.Add(score, position + r, offset_ + position + r + 1);
-    }
-    return Status::Ok();
+  bool whole_chunks() const {
+    return !options_.read_base_path.empty() || !options_.write_base_path.empty();
   }
 
-  void FillLogits(Session& session, int64_t row, int64_t rows, std::vector<float>& out) const {
-    Llama& llama = *session.impl().engine->llama;
-    const int64_t fit = llama.max_rows();
-    for (int64_t r = 0; r < rows; r += fit) {
-      llama.Logits(llama.hidden(row + r), std::min(fit, rows - r), out.data() + r * vocab_);
+  // Chunks that a run needs: those of the text and the base file, or as many as hold what is
+  // scored.
+  int64_t ChunkCount(int64_t ctx) const {
+    int64_t chunks = static_cast<int64_t>(text_.size()) / ctx;
+    if (file_) chunks = std::min(chunks, file_->summary().chunks);
+    if (options_.max_scored_tokens == 0) return chunks;
+    const int64_t scored = LogitRowsOf(ctx);
+    return std::min(chunks, (options_.max_scored_tokens + scored - 1) / scored);
+  }
+
+  Result<Session> MakeSession(int64_t ctx, const KvSpec& spec) const {
+    return SessionMaker::Create(model_,
+                                {.kv = spec,
+                                 .context_tokens = ctx,
+                                 .threads = options_.threads,
+                                 .chunk_tokens = options_.chunk_tokens},
+                                pool_);
+  }
+
+  Status RunOne(int64_t ctx, EvalMode mode, bool write, std::vector<EvalContext>* results) {
+    const int64_t chunks = ChunkCount(ctx);
+    std::optional<LogitBaseWriter> writer;
+    Evaluation::Inputs inputs{.ctx_tokens = ctx,
+                              .mode = mode,
+                              .max_scored_tokens = whole_chunks() ? 0 : options_.max_scored_tokens,
+                              .position_buckets = options_.position_buckets,
+                              .base = std::nullopt,
+                              .file = file_ ? &*file_ : nullptr,
+                              .writer = nullptr,
+                              .tests = {}};
+    if (write) {
+      KVANT_ASSIGN_OR_RETURN(
+          LogitBaseWriter made,
+          LogitBaseWriter::Create(options_.write_base_path, ctx, model_.vocab_size(),
+                                  text_.first(static_cast<size_t>(chunks * ctx))));
+      inputs.writer = &writer.emplace(std::move(made));
+    }
+    if (!file_) {
+      KVANT_ASSIGN_OR_RETURN(inputs.base, MakeSession(ctx, options_.base));
+    }
+    for (const KvSpec& spec : specs_) {
+      KVANT_ASSIGN_OR_RETURN(Session test, MakeSession(ctx, spec));
+      inputs.tests.push_back(std::move(test));
+    }
+    Evaluation evaluation(std::move(inputs));
+    for (int64_t i = 0; i < chunks && !evaluation.full(); ++i) {
+      KVANT_RETURN_IF_ERROR(
+          evaluation.RunChunk(text_, i, control_.cancel, [&](int64_t tokens) { Tick(tokens); }));
+    }
+    AddResults(evaluation, results);
+    return writer ? writer->Commit() : Status::Ok();
+  }
+
+  void AddResults(const Evaluation& evaluation, std::vector<EvalContext>* results) const {
+    std::optional<EvalContext> floor;
+    if (floor_) floor = evaluation.Finish(static_cast<size_t>(*floor_));
+    for (size_t test = 0; test < options_.tests.size(); ++test) {
+      EvalContext result = evaluation.Finish(test);
+      if (floor) SetFloor(*floor, &result);
+      results->push_back(std::move(result));
     }
   }
 
+  static void SetFloor(const EvalContext& floor, EvalContext* result) {
+    result->floor = {.mean_kl = floor.mean_kl,
+                     .mean_kl_se = floor.mean_kl_se,
+                     .p99_kl = floor.p99_kl,
+                     .p999_kl = floor.p999_kl,
+                     .same_top1 = floor.same_top1,
+                     .ppl_ratio = floor.ppl_ratio};
+    for (size_t i = 0; i < floor.by_position.size(); ++i) {
+      result->by_position[i].floor_kl = floor.by_position[i].mean_kl;
+    }
+  }
+
+  void Tick(int64_t tokens) {
+    done_ += tokens;
+    if (control_.progress) control_.progress(done_, total_);
+  }
+
+  const Model& model_;
+  const std::span<const int32_t> text_;
   const EvalOptions& options_;
-  const int64_t ctx_;
-  const EvalMode mode_;
-  const int64_t vocab_;
-  Session base_, test_;
-  Summary summary_;
-  int64_t offset_ = 0;  // of the chunk in the text
-  std::vector<int32_t> tokens_;
-  std::vector<float> base_logits_, test_logits_;  // [kLogitRows][vocab]
-  std::vector<RowScore> scores_;
-  int64_t longest_ = 0;
-  double bits_ = 0, base_bits_ = 0;
+  const RunControl& control_;
+  std::vector<KvSpec> specs_;  // the tests, and what the floor needs
+  std::optional<int64_t> floor_;
+  std::shared_ptr<ThreadPool> pool_;
+  std::optional<LogitBaseReader> file_;
+  int64_t total_ = 0, done_ = 0;
 };
-
-// Chunks that a run of one context needs: those of the text, or as many as hold what is scored.
-int64_t ChunkCount(std::span<const int32_t> text, int64_t ctx, int64_t max_scored_tokens) {
-  const int64_t chunks = static_cast<int64_t>(text.size()) / ctx;
-  if (max_scored_tokens == 0) return chunks;
-  const int64_t scored = ctx - 1 - ctx / 2;
-  return std::min(chunks, (max_scored_tokens + scored - 1) / scored);
-}
 
 }  // namespace
 
@@ -170,36 +199,8 @@ std::string_view EvalModeName(EvalMode mode) {
 Result<std::vector<EvalContext>> Evaluate(const Model& model, std::span<const int32_t> text,
                                           const EvalOptions& options, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(CheckOptions(text, options));
-  KVANT_ASSIGN_OR_RETURN(std::shared_ptr<ThreadPool> pool,
-                         ThreadPool::Create(ThreadCount(options.threads)));
-  int64_t total = 0, done = 0;
-  for (const int64_t ctx : options.contexts_tokens) {
-    total += ChunkCount(text, ctx, options.max_scored_tokens) * ctx *
-             static_cast<int64_t>(options.modes.size());
-  }
-  std::vector<EvalContext> results;
-  for (const int64_t ctx : options.contexts_tokens) {
-    for (const EvalMode mode : options.modes) {
-      SessionOptions session = {.kv = options.base,
-                                .context_tokens = ctx,
-                                .threads = options.threads,
-                                .chunk_tokens = options.chunk_tokens};
-      KVANT_ASSIGN_OR_RETURN(Session base, SessionMaker::Create(model, session, pool));
-      session.kv = options.test;
-      KVANT_ASSIGN_OR_RETURN(Session test, SessionMaker::Create(model, session, pool));
-      Evaluation evaluation(options, ctx, mode, std::move(base), std::move(test));
-      const int64_t chunks = ChunkCount(text, ctx, options.max_scored_tokens);
-      for (int64_t i = 0; i < chunks && !evaluation.full(); ++i) {
-        KVANT_RETURN_IF_ERROR(
-            evaluation.RunChunk(text, i * ctx, control.cancel, [&](int64_t tokens) {
-              done += tokens;
-              if (control.progress) control.progress(done, total);
-            }));
-      }
-      results.push_back(evaluation.Finish());
-    }
-  }
-  return results;
+  KVANT_ASSIGN_OR_RETURN(Evaluator evaluator, Evaluator::Create(model, text, options, control));
+  return evaluator.Run();
 }
 
 }  // namespace kvant

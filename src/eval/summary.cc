@@ -59,6 +59,7 @@ void Summary::Finish(EvalContext* out) const {
   out->mean_kl_se = StandardError(kl_sum_, kl_squares_, n);
   out->median_kl = Quantile(values, 0.5);
   out->p99_kl = Quantile(values, 0.99);
+  out->p999_kl = Quantile(values, 0.999);
   out->max_kl = max_kl_;
   out->max_kl_token = max_kl_token_;
   out->same_top1 = static_cast<double>(same_top1_) / n;

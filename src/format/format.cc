@@ -15,14 +15,13 @@ constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
     "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero] or "
     "tq{2,3,4}, tc{2,3}, tcx{2,3,4}, each [:mean][:bal][:n8], or "
-    "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6";
+    "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6, for arrays if4";
 
 constexpr Format Float8(Levels levels) {
-  Format f{levels, FloatType::kF16, 8, Axis::kToken, 0, Offset::kNone};
-  return f;
+  return {levels, FloatType::kF16, 8, Axis::kToken, 0, Offset::kNone};
 }
-constexpr Format Float4(int group, Scale scale) {
-  Format f{Levels::kE2M1, FloatType::kF16, 4, Axis::kToken, group, Offset::kNone};
+constexpr Format Float4(int group, Scale scale, Levels levels = Levels::kE2M1) {
+  Format f{levels, FloatType::kF16, 4, Axis::kToken, group, Offset::kNone};
   f.scale = scale;
   return f;
 }
@@ -50,6 +49,7 @@ constexpr Alias kAliases[] = {
     {"mxfp4:c20", Float4(32, Scale::kE8M0Nearest)},
     {"nvfp4", Float4(16, Scale::kE4M3)},
     {"nvfp4_4over6", Float4(16, Scale::kE4M3FourOrSix)},
+    {"if4", Float4(16, Scale::kE4M3, Levels::kIf4)},
 };
 
 // Names of the normed formats, and the widths that each has a table for.
@@ -102,11 +102,15 @@ constexpr Preset kPresets[] = {
     {"qserve8", "int8:token:rzero", "int8:token:rzero", 0, 0},
     {"qserve4", "int4:token:rzero", "int4:token:rzero", 0, 0},
     {"atom4", "int4:token:min", "int4:token:min", 0, 0},
+    // Small floats of the OCP standard and of NVIDIA's block format.
+    {"fp8", "fp8_e4m3", "fp8_e4m3"},
+    {"mxfp4", "mxfp4", "mxfp4"},
+    {"nvfp4", "nvfp4", "nvfp4"},
 };
 
 // Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
 constexpr std::string_view kPlannedPresets[] = {
-    "fp8", "kvquant4", "kvquant3", "kvquant2", "diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
+    "kvquant4", "kvquant3", "kvquant2", "diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -212,7 +216,8 @@ Status CheckNormed(const Format& format, Side side, const std::string& name) {
     has_table = has_table || (each.levels == format.levels && HasWidth(each, format.bits));
   }
   if (!has_table) return Status::InvalidArgument(name + ": there is no table of this width");
-  if (format.axis != Axis::kToken || format.group != 0 || format.offset != Offset::kNone) {
+  if (format.axis != Axis::kToken || format.group != 0 || format.offset != Offset::kNone ||
+      format.scale != Scale::kF16) {
     return Status::InvalidArgument(name +
                                    ": its group is the whole head of a token, without offset");
   }
@@ -363,6 +368,9 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
   KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
   KVANT_RETURN_IF_ERROR(CheckFormat(spec.k, Side::kK, geometry.head_dim));
   KVANT_RETURN_IF_ERROR(CheckFormat(spec.v, Side::kV, geometry.head_dim));
+  if (spec.k.levels == Levels::kIf4 || spec.v.levels == Levels::kIf4) {
+    return Status::Unsupported("KV format if4 is possible for arrays only: no kernel reads it");
+  }
   if (spec.sinks_tokens < 0 || spec.sinks_tokens > kPageTokens) {
     return Status::InvalidArgument("kv-sinks " + std::to_string(spec.sinks_tokens) +
                                    " is not between 0 and 64 tokens");

@@ -104,7 +104,8 @@ TEST(FormatSpec, RefusalsNameTheValueAndListWhatIsPossible) {
              {"q4_2", "q4_2"},
              {"", "''"},
              {"int99999999999999999999", "'99999999999999999999'"},
-             {"fp8_e4m3", "fp8_e4m3"},
+             {"fp8_e3m4", "fp8_e3m4"},
+             {"mxfp4:g16", "mxfp4:g16"},
              {"int4:channel::g64", "''"},
              {"INT4", "INT4"}};
   for (const auto& b : bad) {
@@ -185,6 +186,7 @@ TEST(KvPreset, NamesSetBothSidesSinksAndWindow) {
   EXPECT_EQ(FormatSpec(ParseKvPreset("plain2")->k), "int2:channel:g32:min");
   EXPECT_EQ(ParseKvPreset("kivi2")->window_tokens, 128);
   EXPECT_EQ(ParseKvPreset("kivi2")->sinks_tokens, 0);
+  EXPECT_EQ(FormatSpec(ParseKvPreset("fp8")->k), "fp8_e4m3");
 }
 
 TEST(KvPreset, TwoSpecsNameTheSidesApart) {
@@ -206,6 +208,40 @@ TEST(Format, EffectiveBitsOfNormedFormats) {
   EXPECT_DOUBLE_EQ(bits("tq2", Side::kV, 64), 2.25);
   EXPECT_DOUBLE_EQ(bits("tc2:n8", Side::kV, 64), 2 + (64 + 4) / 512.0);
   EXPECT_DOUBLE_EQ(bits("tcx4:mean:bal:n8", Side::kK, 64), 4 + (64 + 64 + 6) / 512.0);
+}
+
+TEST(Format, EffectiveBitsOfSmallFloats) {
+  const struct {
+    const char* spec;
+    double bits;
+  } formats[] = {{"fp8_e4m3", 8.125}, {"fp8_e5m2", 8.125},   {"mxfp4", 4.25}, {"mxfp4:c20", 4.25},
+                 {"nvfp4", 4.5},      {"nvfp4_4over6", 4.5}, {"if4", 4.5}};
+  for (const auto& f : formats) {
+    for (Side side : {Side::kK, Side::kV}) {
+      const Format format = *ParseFormat(f.spec, side);
+      EXPECT_EQ(FormatSpec(format), f.spec);
+      EXPECT_DOUBLE_EQ(format.EffectiveBits(128), f.bits) << f.spec;
+      const SideLayout page = MakePageLayout(format, format, 128, 64).k;
+      EXPECT_EQ(page.bytes, 64 * 128 * f.bits / 8) << f.spec;
+      EXPECT_EQ(page.padding_bytes(), 0) << f.spec;
+    }
+  }
+  EXPECT_EQ(*ParseFormat("fp8_e5m2:token", Side::kK), *ParseFormat("fp8_e5m2", Side::kV));
+}
+
+TEST(CheckFormat, SmallFloatsExistOnlyByName) {
+  Format f = *ParseFormat("mxfp4", Side::kK);
+  f.group = 64;
+  EXPECT_EQ(CheckFormat(f, Side::kK, 64).code(), StatusCode::kInvalidArgument);
+  f = *ParseFormat("fp8_e4m3", Side::kK);
+  f.axis = Axis::kChannel;
+  EXPECT_EQ(CheckFormat(f, Side::kK, 64).code(), StatusCode::kInvalidArgument);
+  f = *ParseFormat("int4", Side::kK);
+  f.scale = Scale::kE8M0;
+  EXPECT_EQ(CheckFormat(f, Side::kK, 64).code(), StatusCode::kInvalidArgument);
+  f = *ParseFormat("tq4", Side::kK);
+  f.scale = Scale::kE4M3;
+  EXPECT_EQ(CheckFormat(f, Side::kK, 64).code(), StatusCode::kInvalidArgument);
 }
 
 // A page of int4 has one line that both sides share, not one each.
@@ -237,6 +273,12 @@ TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
   EXPECT_TRUE(Mentions(ParseKvPreset("kvquant2").status(), "'kvquant2'"));
   EXPECT_EQ(ParseKvPreset("kivi9").status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Mentions(ParseKvPreset("kivi9").status(), "'kivi9'"));
+}
+
+TEST(CheckKvSpec, RefusesWhatNoKernelReads) {
+  const KvSpec spec = *ParseKvPreset("f16/if4");
+  EXPECT_TRUE(CheckFormat(spec.v, Side::kV, 64).ok());
+  EXPECT_EQ(CheckKvSpec(spec, {4, 2, 64, 8}).code(), StatusCode::kUnsupported);
 }
 
 TEST(CheckKvSpec, NamesTheValueThatDoesNotFit) {

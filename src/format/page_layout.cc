@@ -45,16 +45,19 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, i
   s.padded_dim = PaddedDim(head_dim);
   s.tokens = tokens;
   s.block_tokens = std::min(tokens, kPageTokens);
-  if (format.is_float()) {
+  if (format.is_float() || format.is_float8()) {
     const int width = side == Side::kK ? head_dim : s.padded_dim;
     s.block_bytes = s.block_tokens * width * format.bits / 8;
+  } else {
+    const Planes planes = PlanesOf(format.bits);
+    s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
+    s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
+    s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
+  }
+  if (format.is_float()) {
     s.bytes = RoundUpTo(s.blocks() * s.block_bytes, kPlaneUnitBytes);
     return s;
   }
-  const Planes planes = PlanesOf(format.bits);
-  s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
-  s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
-  s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
   const int per_group = format.metadata_bytes_per_group();
   if (format.is_normed()) {
     s.group = head_dim;
@@ -62,6 +65,7 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, i
     PlaceNormed(offset, &s);
     return s;
   }
+  s.scale_bytes = format.scale == Scale::kF16 ? 2 : 1;
   if (format.axis == Axis::kChannel) {
     s.group = format.group;
     s.token_groups = tokens / s.group;
@@ -70,7 +74,7 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, i
   } else {
     s.group = format.group == 0 ? head_dim : std::min(format.group, head_dim);
     s.channel_groups = DivideUp(head_dim, s.group);
-    s.offsets_from_scales = s.channel_groups * s.block_tokens * 2;
+    s.offsets_from_scales = s.channel_groups * s.block_tokens * s.scale_bytes;
     s.block_metadata_bytes = s.channel_groups * s.block_tokens * per_group;
     s.metadata_bytes = s.block_metadata_bytes * s.blocks();
   }

@@ -21,6 +21,14 @@
 //   3 bits = planes 2 + 1, 5 = 4 + 1, 6 = 4 + 2; the first plane holds the low bits.
 // Padding lanes and channels hold code 0 and scale 0.
 //
+// FP8 side:  metadata as of axis token, one group a head; then per block the values like those of a
+// float side, a byte each.
+//
+// FP4 side:  like other coded sides of axis token, but scales of one byte: [channel groups][64] u8.
+// Codes and scale bytes are those of the published formats, whose order is a row of codes a token
+// (two a byte, the even channel in the low nibble) and a row of scales; ExportPublished and
+// ImportPublished (kvant/codec.h) turn one order into the other.
+//
 // Normed side (tq, tc): K ends and V begins with its metadata, so that what the two need beside
 // whole lines shares one.
 //   K  codes per block, norms [tokens] f16 or u8, mean [blocks][padded_dim] s8 (page_mean only),
@@ -126,6 +134,7 @@ struct SideLayout {
   int norms_offset = 0;       // normed: [tokens]
   int mean_offset = 0;        // normed with page_mean: [blocks][padded_dim]
   int parameters_offset = 0;  // normed: [blocks][parameter_count] f16
+  int scale_bytes = 2;        // of one scale
   int offsets_from_scales = 0;   // bytes from a scale to its offset
   int block_metadata_bytes = 0;  // axis token: metadata of one block
   int block_bytes = 0;           // codes (or values) of one 64-token block

@@ -16,20 +16,48 @@ constexpr uint32_t kMaxHeadDim = 1024;
 constexpr uint32_t kMaxContextTokens = 1u << 24;
 constexpr size_t kMaxVocab = 1u << 22;
 
-constexpr std::string_view kArchitectures[] = {"llama"};
+// What an architecture's name alone says.
+struct Architecture {
+  std::string_view name;
+  RopePairs rope_pairs = RopePairs::kHalves;
+  Activation activation = Activation::kSilu;
+  bool qkv_biases = false, qk_norms = false, post_norms = false;
+  bool scales_embedding = false;  // by the root of its width
+  // Layers attend within a window, but for every n-th; those with one have a rope of their own.
+  int64_t full_attention_every = 0;
+  float window_rope_base = 0;
+};
+constexpr Architecture kArchitectures[] = {
+    {.name = "llama", .rope_pairs = RopePairs::kNeighbours},
+    {.name = "qwen2", .qkv_biases = true},
+    {.name = "qwen3", .qk_norms = true},
+    {.name = "gemma3",
+     .activation = Activation::kGelu,
+     .qk_norms = true,
+     .post_norms = true,
+     .scales_embedding = true,
+     .full_attention_every = 6,
+     .window_rope_base = 10000},
+};
+
+// Gemma 3 27B divides its queries by the root of embedding / heads where all others, its smaller
+// siblings included, take the head's own size. Only its depth tells it apart in a file.
+constexpr int kGemma27bLayers = 62;
 
 // Keys that change the arithmetic in ways that this forward pass does not follow, with the value
 // that means "not so".
 struct Feature {
   std::string_view key;  // after "llama."
   double neutral;
+  bool windows = false;  // known all the same where layers attend within windows
 };
 constexpr Feature kFeatures[] = {
     {"expert_count", 0},
     {"expert_used_count", 0},
-    {"attention.sliding_window", 0},
+    {"attention.sliding_window", 0, true},
+    {"attention.sliding_window_pattern", 0, true},
+    {"rope.freq_base_swa", 0, true},
     {"attention.causal", 1},
-    {"attention.scale", 0},
     {"attention.clamp_kqv", 0},
     {"attention.max_alibi_bias", 0},
     {"attn_logit_softcapping", 0},
@@ -90,8 +118,9 @@ class ConfigReader {
     return ReadFloatInRange(name, low, high, out);
   }
 
-  Status RefuseFeatures() const {
+  Status RefuseFeatures(bool windows) const {
     for (const Feature& feature : kFeatures) {
+      if (windows && feature.windows) continue;
       const GgufEntry* entry = file_.FindEntry(Key(feature.key));
       if (entry == nullptr) continue;
       KVANT_ASSIGN_OR_RETURN(const double value, ReadNumber(*entry));
@@ -127,13 +156,13 @@ class ConfigReader {
   std::string prefix_;
 };
 
-Result<std::string> ReadArchitecture(const GgufFile& file) {
+Result<const Architecture*> FindArchitecture(const GgufFile& file) {
   KVANT_ASSIGN_OR_RETURN(const std::string_view architecture,
                          file.GetString("general.architecture"));
   std::string known;
-  for (std::string_view name : kArchitectures) {
-    if (architecture == name) return std::string(name);
-    known += (known.empty() ? "" : ", ") + std::string(name);
+  for (const Architecture& candidate : kArchitectures) {
+    if (architecture == candidate.name) return &candidate;
+    known += (known.empty() ? "" : ", ") + std::string(candidate.name);
   }
   return Status::Unsupported("unknown architecture " + QuoteUntrusted(architecture) +
                              "; known: " + known);
@@ -185,8 +214,8 @@ Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& c
         "key '" + reader.Key("rope.dimension_count") + "' is " + std::to_string(config.rope_dims) +
         ", not an even number up to the head size " + std::to_string(config.head_dim));
   }
-  config.rope_base = 10000.0f;
-  KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base", 1.0f, 1e12f, &config.rope_base));
+  RopeSpec& rope = config.ropes.emplace_back();
+  KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base", 1.0f, 1e12f, &rope.base));
 
   std::string_view scaling = "none";
   const std::string type_key = reader.Key("rope.scaling.type");
@@ -194,14 +223,39 @@ Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& c
     KVANT_ASSIGN_OR_RETURN(scaling, file.GetString(type_key));
   } else if (file.FindEntry(reader.Key("rope.scale_linear")) != nullptr) {
     // How files named it before there were types.
-    return reader.ReadFloatInRange("rope.scale_linear", 1e-3f, 1e6f, &config.rope_position_scale);
+    return reader.ReadFloatInRange("rope.scale_linear", 1e-3f, 1e6f, &rope.position_scale);
   }
   if (scaling == "none") return Status::Ok();
   if (scaling == "linear") {
-    return reader.ReadFloatInRange("rope.scaling.factor", 1e-3f, 1e6f, &config.rope_position_scale);
+    return reader.ReadFloatInRange("rope.scaling.factor", 1e-3f, 1e6f, &rope.position_scale);
   }
   return Status::Unsupported("rope scaling " + QuoteUntrusted(scaling) + " ('" + type_key +
                              "') is unknown; known: none, linear");
+}
+
+// What every layer sees, and by which rope.
+Status ReadAttention(const ConfigReader& reader, const Architecture& architecture,
+                     ModelConfig& config) {
+  const bool is_27b = architecture.scales_embedding && config.layers == kGemma27bLayers;
+  const int divisor = is_27b ? config.embedding / config.q_heads : config.head_dim;
+  config.softmax_scale = 1.0f / std::sqrt(static_cast<float>(divisor));
+  KVANT_RETURN_IF_ERROR(
+      reader.ReadOptionalFloat("attention.scale", 1e-4f, 1e2f, &config.softmax_scale));
+  config.attends.resize(static_cast<size_t>(config.layers));
+  if (architecture.full_attention_every == 0) return Status::Ok();
+
+  int window_tokens = 0, every = static_cast<int>(architecture.full_attention_every);
+  KVANT_RETURN_IF_ERROR(reader.Read("attention.sliding_window", kMaxContextTokens, &window_tokens));
+  KVANT_RETURN_IF_ERROR(
+      reader.ReadOptional("attention.sliding_window_pattern", kMaxLayers, &every));
+  // A scaling of positions is that of the other layers: inside a window they stay small.
+  RopeSpec rope = {.base = architecture.window_rope_base};
+  KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base_swa", 1.0f, 1e12f, &rope.base));
+  config.ropes.push_back(rope);
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if ((layer + 1) % every != 0) config.attends[static_cast<size_t>(layer)] = {window_tokens, 1};
+  }
+  return Status::Ok();
 }
 
 Status ReadVocab(const GgufFile& file, ModelConfig& config) {
@@ -223,7 +277,13 @@ Status ReadVocab(const GgufFile& file, ModelConfig& config) {
 
 Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   ModelConfig config;
-  KVANT_ASSIGN_OR_RETURN(config.architecture, ReadArchitecture(file));
+  KVANT_ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(file));
+  config.architecture = std::string(architecture->name);
+  config.activation = architecture->activation;
+  config.qkv_biases = architecture->qkv_biases;
+  config.qk_norms = architecture->qk_norms;
+  config.post_norms = architecture->post_norms;
+  config.rope_pairs = architecture->rope_pairs;
   if (file.FindEntry("general.name") != nullptr) {
     KVANT_ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.name"));
     config.name = std::string(name);
@@ -239,7 +299,11 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   config.context_tokens = context_tokens;
   KVANT_RETURN_IF_ERROR(ReadHeads(reader, config));
   KVANT_RETURN_IF_ERROR(ReadRope(file, reader, config));
-  KVANT_RETURN_IF_ERROR(reader.RefuseFeatures());
+  KVANT_RETURN_IF_ERROR(ReadAttention(reader, *architecture, config));
+  if (architecture->scales_embedding) {
+    config.embedding_scale = std::sqrt(static_cast<float>(config.embedding));
+  }
+  KVANT_RETURN_IF_ERROR(reader.RefuseFeatures(architecture->full_attention_every != 0));
   KVANT_RETURN_IF_ERROR(ReadVocab(file, config));
   if (const Status shape = CheckGeometry(config.geometry()); !shape.ok()) {
     return Status::Unsupported("the model's cache cannot be held: " + shape.message());

@@ -3,12 +3,31 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gguf/gguf_file.h"
 #include "kvant/format.h"
 #include "kvant/status.h"
 
 namespace kvant {
+
+// Which channels of a head turn together: (2i, 2i + 1), or (i, i + rope_dims / 2).
+enum class RopePairs { kNeighbours, kHalves };
+
+enum class Activation { kSilu, kGelu };  // kGelu: by its tanh formula
+
+// The angle of pair i at position p: p / position_scale * base^(-2i / dims).
+struct RopeSpec {
+  float base = 10000;
+  float position_scale = 1;
+  bool operator==(const RopeSpec&) const = default;
+};
+
+// How one layer attends.
+struct LayerAttention {
+  int64_t window_tokens = 0;  // a token sees this many, itself included; 0: all before it
+  int rope = 0;               // into ModelConfig::ropes
+};
 
 struct ModelConfig {
   std::string architecture;  // "llama"
@@ -22,9 +41,16 @@ struct ModelConfig {
   int vocab = 0;  // tokens
   int64_t context_tokens = 0;
   float rms_epsilon = 0;
-  int rope_dims = 0;    // the first channels of a head, the ones that rotate
-  float rope_base = 0;  // angle of pair i at position p: p / scale * base^(-2i / dims)
-  float rope_position_scale = 1;
+  float softmax_scale = 0;
+  float embedding_scale = 1;  // of a token's embedding on its way into the residual stream
+  Activation activation = Activation::kSilu;
+  bool qkv_biases = false;  // q, k and v have a bias each
+  bool qk_norms = false;    // every head of q and k is normed before it rotates
+  bool post_norms = false;  // what attention and the feed-forward network add is normed too
+  int rope_dims = 0;        // the first channels of a head, the ones that rotate
+  RopePairs rope_pairs = RopePairs::kNeighbours;
+  std::vector<RopeSpec> ropes;          // [0] that of layers without a window
+  std::vector<LayerAttention> attends;  // [layers]
 
   int q_values() const { return q_heads * head_dim; }
   int kv_values() const { return kv_heads * head_dim; }

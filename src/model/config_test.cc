@@ -33,8 +33,7 @@ TEST(Config, EveryValueComesFromItsKey) {
   EXPECT_EQ(config->vocab, 40);
   EXPECT_EQ(config->geometry(), (KvGeometry{2, 2, 32, 6}));  // not 64 / 6
   EXPECT_EQ(config->rope_dims, 24);
-  EXPECT_EQ(config->rope_base, 1000.0f);
-  EXPECT_EQ(config->rope_position_scale, 4.0f);
+  EXPECT_EQ(config->ropes, (std::vector<RopeSpec>{{1000.0f, 4.0f}}));
   EXPECT_EQ(config->rms_epsilon, 1e-5f);
 }
 
@@ -65,7 +64,7 @@ TEST(Config, ArraysOfEqualValuesCountAsOneNumber) {
 TEST(Config, TheOldNameOfLinearScalingIsKnown) {
   ToyModel toy;
   toy.floats["llama.rope.scale_linear"] = 2.0f;
-  EXPECT_EQ(Read(toy)->rope_position_scale, 2.0f);
+  EXPECT_EQ(Read(toy)->ropes[0].position_scale, 2.0f);
 }
 
 // A file that says something impossible, or something that kvant does not compute.

@@ -79,3 +79,12 @@ void SiluTimes(const float* up, int64_t n, float* gate) {
     gate[i] = gate[i] / (1.0f + ExpInRange(Clamp(-gate[i]))) * up[i];
   }
 }
+
+void GeluTimes(const float* up, int64_t n, float* gate) {
+  for (int64_t i = 0; i < n; ++i) {
+    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)).
+    const float x = gate[i];
+    const float minus_2u = -1.5957691216f * (x + 0.044715f * x * x * x);
+    gate[i] = x / (1.0f + ExpInRange(Clamp(minus_2u))) * up[i];
+  }
+}

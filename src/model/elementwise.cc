@@ -30,4 +30,10 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float epsilon, floa
 
 void SiluTimes(const float* up, int64_t n, float* gate) { Active().silu_times(up, n, gate); }
 
+void GeluTimes(const float* up, int64_t n, float* gate) { Active().gelu_times(up, n, gate); }
+
+void ScaleBy(float scale, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
 }  // namespace kvant

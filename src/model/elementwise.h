@@ -18,4 +18,10 @@ void RmsNorm(const float* x, const float* weight, int64_t n, float epsilon, floa
 // wherever it is a normal number.
 void SiluTimes(const float* up, int64_t n, float* gate);
 
+// The same with gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+void GeluTimes(const float* up, int64_t n, float* gate);
+
+// x[i] *= scale.
+void ScaleBy(float scale, int64_t n, float* x);
+
 }  // namespace kvant

@@ -7,6 +7,6 @@ namespace {
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseAvx2 = {AddTo, RmsNorm, SiluTimes};
+const ElementwiseKernels kElementwiseAvx2 = {AddTo, RmsNorm, SiluTimes, GeluTimes};
 
 }  // namespace kvant

@@ -8,6 +8,6 @@ namespace {
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseBaseline = {AddTo, RmsNorm, SiluTimes};
+const ElementwiseKernels kElementwiseBaseline = {AddTo, RmsNorm, SiluTimes, GeluTimes};
 
 }  // namespace kvant

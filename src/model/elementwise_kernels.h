@@ -9,6 +9,7 @@ struct ElementwiseKernels {
   void (*add_to)(const float* delta, int64_t n, float* x);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float epsilon, float* out);
   void (*silu_times)(const float* up, int64_t n, float* gate);
+  void (*gelu_times)(const float* up, int64_t n, float* gate);
 };
 
 extern const ElementwiseKernels kElementwiseBaseline;

@@ -72,11 +72,7 @@ TEST(Silu, ExtremesAreQuietAndFaultsStayVisible) {
 }
 
 TEST(Rope, RotatesNeighboursByTheirAngleAtDepth) {
-  ModelConfig config;
-  config.rope_dims = 8;
-  config.rope_base = 100000;
-  config.rope_position_scale = 2;
-  RopeTable table(config, {}, 2);
+  RopeTable table({.base = 100000, .position_scale = 2}, 8, RopePairs::kNeighbours, {}, 2);
   for (const int64_t position : {0, 1, 511, 131071}) {
     table.Fill(1, position);
     std::vector<float> x = RandomFloats(12, 1, 5);

@@ -8,8 +8,10 @@ namespace {
 
 constexpr double kLargest = 1024;
 
-// Square of the length of every row of a projection behind a norm.
-std::vector<double> RowSquares(const PackedMatrix& matrix, const std::vector<float>& norm) {
+// Square of the length of every row of a projection behind a norm; where heads [head_norm.size()]
+// are normed, as if that gave each the mean 1 before its weights.
+std::vector<double> RowSquares(const PackedMatrix& matrix, const std::vector<float>& norm,
+                               const std::vector<float>& head_norm) {
   std::vector<double> squares;
   std::vector<float> row(static_cast<size_t>(matrix.cols()));
   for (int64_t r = 0; r < matrix.rows(); ++r) {
@@ -19,7 +21,23 @@ std::vector<double> RowSquares(const PackedMatrix& matrix, const std::vector<flo
       sum += std::pow(static_cast<double>(row[i]) * norm[i], 2);
     squares.push_back(sum);
   }
+  const size_t d = head_norm.size();
+  for (size_t head = 0; d != 0 && head < squares.size(); head += d) {
+    double sum = 0;
+    for (size_t c = 0; c < d; ++c) sum += squares[head + c];
+    for (size_t c = 0; c < d && sum > 0; ++c) {
+      squares[head + c] *= std::pow(head_norm[c], 2) * static_cast<double>(d) / sum;
+    }
+  }
   return squares;
+}
+
+// The channel that turns together with c; c itself if it does not turn.
+int PartnerOf(const ModelConfig& config, int c) {
+  if (c >= config.rope_dims) return c;
+  if (config.rope_pairs == RopePairs::kNeighbours) return c ^ 1;
+  const int half = config.rope_dims / 2;
+  return c < half ? c + half : c - half;
 }
 
 }  // namespace
@@ -28,8 +46,8 @@ std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& wei
   std::vector<float> balance;
   const int d = config.head_dim, group = config.q_heads / config.kv_heads;
   for (const LayerWeights& layer : weights.layers) {
-    const std::vector<double> k = RowSquares(layer.k, layer.attention_norm);
-    const std::vector<double> q = RowSquares(layer.q, layer.attention_norm);
+    const std::vector<double> k = RowSquares(layer.k, layer.attention_norm, layer.k_norm);
+    const std::vector<double> q = RowSquares(layer.q, layer.attention_norm, layer.q_norm);
     for (int h = 0; h < config.kv_heads; ++h) {
       // Sums over a channel and its partner, if it has one.
       const auto sum_of = [&](int c, const std::vector<double>& squares, int first_head,
@@ -37,7 +55,8 @@ std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& wei
         double sum = 0;
         for (int i = first_head; i < first_head + heads; ++i) {
           sum += squares[static_cast<size_t>(i * d + c)];
-          if (c < config.rope_dims) sum += squares[static_cast<size_t>(i * d + (c ^ 1))];
+          const int partner = PartnerOf(config, c);
+          if (partner != c) sum += squares[static_cast<size_t>(i * d + partner)];
         }
         return sum / heads;
       };

@@ -1,7 +1,6 @@
 #include "model/llama.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "model/elementwise.h"
@@ -25,12 +24,11 @@ bool Cancelled(const std::atomic<bool>* cancel) {
 
 Llama::Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max_rows,
              ThreadPool& pool, Cache& cache)
-    : config_(config),
-      weights_(weights),
-      max_rows_(max_rows),
-      pool_(pool),
-      cache_(cache),
-      rope_(config, weights.rope_factors, max_rows) {}
+    : config_(config), weights_(weights), max_rows_(max_rows), pool_(pool), cache_(cache) {
+  for (const RopeSpec& rope : config.ropes) {
+    ropes_.emplace_back(rope, config.rope_dims, config.rope_pairs, weights.rope_factors, max_rows);
+  }
+}
 
 Result<std::unique_ptr<Llama>> Llama::Create(const ModelConfig& config, const ModelWeights& weights,
                                              ActivationMode mode, int64_t max_rows,
@@ -111,12 +109,12 @@ void Llama::PlanRows(std::span<const StepPart> parts) {
 
 Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>* cancel) {
   Embed();
-  const float* delta = nullptr;
+  const std::vector<float>* post_norm = nullptr;
   for (int i = 0; i < config_.layers; ++i) {
     if (Cancelled(cancel)) return Status::Cancelled("cancelled by the caller");
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
-    AddAndNorm(delta, layer.attention_norm);
-    ProjectQkv(layer);
+    AddAndNorm(post_norm, layer.attention_norm);
+    ProjectQkv(layer, ropes_[static_cast<size_t>(config_.attends[static_cast<size_t>(i)].rope)]);
     KVANT_RETURN_IF_ERROR(StoreKv(parts, i));
     if (i + 1 == config_.layers) KeepWantedRows(parts);
     KVANT_RETURN_IF_ERROR(AttendAll(parts, i));
@@ -124,13 +122,12 @@ Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>
     const int64_t rows = static_cast<int64_t>(rows_.size());
     activations_.Set(pool_, attention_, config_.q_values(), rows, config_.q_values());
     MatMul(pool_, layer.attention_output, activations_, delta_, config_.embedding);
-    AddAndNorm(delta_, layer.feed_forward_norm);
+    AddAndNorm(&layer.attention_post_norm, layer.feed_forward_norm);
     FeedForward(layer);
-    delta = delta_;
+    post_norm = &layer.feed_forward_post_norm;
   }
   ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
-    AddTo(delta_ + begin * config_.embedding, (end - begin) * config_.embedding,
-          x_ + begin * config_.embedding);
+    for (int64_t r = begin; r < end; ++r) AddDelta(r, *post_norm);
   });
   return Status::Ok();
 }
@@ -139,34 +136,49 @@ void Llama::Embed() {
   ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const Row& row = rows_[static_cast<size_t>(r)];
-      weights_.embedding.DecodeRow(row.token, x_ + r * config_.embedding);
-      rope_.Fill(r, row.position);
+      float* const x = x_ + r * config_.embedding;
+      weights_.embedding.DecodeRow(row.token, x);
+      if (config_.embedding_scale != 1.0f) ScaleBy(config_.embedding_scale, config_.embedding, x);
+      for (RopeTable& rope : ropes_) rope.Fill(r, row.position);
     }
   });
 }
 
-void Llama::AddAndNorm(const float* delta, const std::vector<float>& weight) {
+void Llama::AddDelta(int64_t row, const std::vector<float>& post_norm) {
+  const int64_t n = config_.embedding;
+  float* const delta = delta_ + row * n;
+  if (!post_norm.empty()) RmsNorm(delta, post_norm.data(), n, config_.rms_epsilon, delta);
+  AddTo(delta, n, x_ + row * n);
+}
+
+void Llama::AddAndNorm(const std::vector<float>* post_norm, const std::vector<float>& weight) {
   const int64_t n = config_.embedding, rows = static_cast<int64_t>(rows_.size());
   activations_.Set(pool_, normed_, n, rows, n, [&](int64_t r) {
-    float* x = x_ + r * n;
-    if (delta != nullptr) AddTo(delta + r * n, n, x);
-    RmsNorm(x, weight.data(), n, config_.rms_epsilon, normed_ + r * n);
+    if (post_norm != nullptr) AddDelta(r, *post_norm);
+    RmsNorm(x_ + r * n, weight.data(), n, config_.rms_epsilon, normed_ + r * n);
   });
 }
 
-void Llama::ProjectQkv(const LayerWeights& layer) {
+void Llama::FinishHeads(int64_t row, int64_t values, const std::vector<float>& bias,
+                        const std::vector<float>& norm, const RopeTable& rope, float* heads) const {
+  const int64_t n = config_.head_dim;
+  if (!bias.empty()) AddTo(bias.data(), values, heads);
+  for (int64_t c = 0; c < values; c += n) {
+    if (!norm.empty()) RmsNorm(heads + c, norm.data(), n, config_.rms_epsilon, heads + c);
+    rope.Rotate(row, heads + c);
+  }
+}
+
+void Llama::ProjectQkv(const LayerWeights& layer, const RopeTable& rope) {
   const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
   const PackedMatrix* const matrices[] = {&layer.q, &layer.k, &layer.v};
   const MatMulOutput outs[] = {{q_, q_values}, {k_, kv_values}, {v_, kv_values}};
   MatMulMany(pool_, matrices, activations_, outs);
   ForRows(static_cast<int64_t>(rows_.size()), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      for (int64_t c = 0; c < q_values; c += config_.head_dim) {
-        rope_.Rotate(r, q_ + r * q_values + c);
-      }
-      for (int64_t c = 0; c < kv_values; c += config_.head_dim) {
-        rope_.Rotate(r, k_ + r * kv_values + c);
-      }
+      FinishHeads(r, q_values, layer.q_bias, layer.q_norm, rope, q_ + r * q_values);
+      FinishHeads(r, kv_values, layer.k_bias, layer.k_norm, rope, k_ + r * kv_values);
+      if (!layer.v_bias.empty()) AddTo(layer.v_bias.data(), kv_values, v_ + r * kv_values);
     }
   });
 }
@@ -217,6 +229,7 @@ void Llama::KeepWantedRows(std::span<const StepPart> parts) {
 Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
   const int64_t page_tokens = cache_.page_tokens(), stride = config_.q_values();
   const int group_ratio = config_.q_heads / config_.kv_heads;
+  const int64_t window_tokens = config_.attends[static_cast<size_t>(layer)].window_tokens;
   tasks_.clear();
   int64_t first_row = 0;
   for (const StepPart& part : parts) {
@@ -232,6 +245,7 @@ Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
                           .first_position = position,
                           .queries = static_cast<int>(stop - position),
                           .group_ratio = group_ratio,
+                          .window_tokens = window_tokens,
                           .q = q_ + at,
                           .q_query_stride = stride,
                           .out = attention_ + at,
@@ -241,8 +255,7 @@ Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
     }
     first_row += end - start;
   }
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  KVANT_RETURN_IF_ERROR(Attend(pool_, tasks_, config_.head_dim, scale, workspace_));
+  KVANT_RETURN_IF_ERROR(Attend(pool_, tasks_, config_.head_dim, config_.softmax_scale, workspace_));
   kv_bytes_read_ += workspace_.plan().read_bytes();
   return Status::Ok();
 }
@@ -258,8 +271,9 @@ void Llama::FeedForward(const LayerWeights& layer) {
   const PackedMatrix* const matrices[] = {&layer.gate, &layer.up};
   const MatMulOutput outs[] = {{gate_, n}, {up_, n}};
   MatMulMany(pool_, matrices, activations_, outs);
+  const auto times = config_.activation == Activation::kGelu ? GeluTimes : SiluTimes;
   activations_.Set(pool_, gate_, n, rows, n,
-                   [&](int64_t r) { SiluTimes(up_ + r * n, n, gate_ + r * n); });
+                   [&](int64_t r) { times(up_ + r * n, n, gate_ + r * n); });
   MatMul(pool_, layer.down, activations_, delta_, config_.embedding);
 }
 

@@ -1,4 +1,5 @@
-// Llama: the forward pass of a llama-family transformer over a cache.
+// Llama: the forward pass of a llama-family transformer over a cache: llama itself, qwen2, qwen3,
+// gemma3, as the config says what each does beyond the first.
 //
 // A step is a batch of parts: some sequences, each with the tokens that follow it. Every matrix is
 // read once a step for all of them. What a row gets does not depend on the other rows, so results
@@ -73,9 +74,15 @@ class Llama {
   void PlanRows(std::span<const StepPart> parts);
   Status RunLayers(std::span<const StepPart> parts, const std::atomic<bool>* cancel);
   void Embed();
-  // The residual stream gains `delta` (may be null), and its norm goes to normed_, quantised.
-  void AddAndNorm(const float* delta, const std::vector<float>& weight);
-  void ProjectQkv(const LayerWeights& layer);
+  // What a block adds to the residual stream, one row of it: delta, normed if there is a weight.
+  void AddDelta(int64_t row, const std::vector<float>& post_norm);
+  // The residual stream gains delta_ (not if post_norm is null), and its norm goes to normed_,
+  // quantised.
+  void AddAndNorm(const std::vector<float>* post_norm, const std::vector<float>& weight);
+  void ProjectQkv(const LayerWeights& layer, const RopeTable& rope);
+  // Bias, norm and rotation of the heads of one row of q or k.
+  void FinishHeads(int64_t row, int64_t values, const std::vector<float>& bias,
+                   const std::vector<float>& norm, const RopeTable& rope, float* heads) const;
   Status StoreKv(std::span<const StepPart> parts, int layer);
   Status AttendAll(std::span<const StepPart> parts, int layer);
   // Drops the rows whose hidden states nobody asked for; q_ and x_ close up.
@@ -93,7 +100,7 @@ class Llama {
   const int64_t max_rows_;
   ThreadPool& pool_;
   Cache& cache_;
-  RopeTable rope_;
+  std::vector<RopeTable> ropes_;  // as in the config
   Activations activations_;
   AttentionWorkspace workspace_;
   int64_t kv_bytes_read_ = 0;

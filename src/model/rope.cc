@@ -4,17 +4,16 @@
 
 namespace kvant {
 
-RopeTable::RopeTable(const ModelConfig& config, const std::vector<float>& factors,
-                     int64_t max_rows) {
-  const int pairs = config.rope_dims / 2;
-  for (int i = 0; i < pairs; ++i) {
+RopeTable::RopeTable(const RopeSpec& spec, int dims, RopePairs pairs,
+                     const std::vector<float>& factors, int64_t max_rows)
+    : pairs_(pairs) {
+  for (int i = 0; i < dims / 2; ++i) {
     const double frequency =
-        std::pow(static_cast<double>(config.rope_base), -2.0 * i / config.rope_dims) /
-        config.rope_position_scale;
+        std::pow(static_cast<double>(spec.base), -2.0 * i / dims) / spec.position_scale;
     frequencies_.push_back(factors.empty() ? frequency
                                            : frequency / factors[static_cast<size_t>(i)]);
   }
-  cos_sin_.resize(static_cast<size_t>(max_rows * pairs * 2));
+  cos_sin_.resize(static_cast<size_t>(max_rows * this->dims()));
 }
 
 void RopeTable::Fill(int64_t row, int64_t position) {
@@ -29,10 +28,12 @@ void RopeTable::Fill(int64_t row, int64_t position) {
 void RopeTable::Rotate(int64_t row, float* x) const {
   const int n = dims();
   const float* table = cos_sin_.data() + row * n;
-  for (int i = 0; i < n; i += 2) {
-    const float c = table[i], s = table[i + 1], even = x[i], odd = x[i + 1];
-    x[i] = even * c - odd * s;
-    x[i + 1] = even * s + odd * c;
+  const bool halves = pairs_ == RopePairs::kHalves;
+  const int step = halves ? 1 : 2, to_partner = halves ? n / 2 : 1;
+  for (int i = 0; i < n; i += 2, x += step) {
+    const float c = table[i], s = table[i + 1], a = x[0], b = x[to_partner];
+    x[0] = a * c - b * s;
+    x[to_partner] = a * s + b * c;
   }
 }
 

@@ -1,5 +1,5 @@
-// Rotary position embedding of llama's kind: neighbouring channels (2i, 2i + 1) form a pair, which
-// turns by position / scale * base^(-2i / dims) / factor_i.
+// Rotary position embedding: pair i of a head's channels (RopePairs) turns by
+// position / scale * base^(-2i / dims) / factor_i.
 //
 // Thread rules: a RopeTable is written by one thread at a time (rows apart may be filled by
 // several), and read by any number.
@@ -17,7 +17,8 @@ namespace kvant {
 class RopeTable {
  public:
   // factors: one a pair, or empty for all 1.
-  RopeTable(const ModelConfig& config, const std::vector<float>& factors, int64_t max_rows);
+  RopeTable(const RopeSpec& spec, int dims, RopePairs pairs, const std::vector<float>& factors,
+            int64_t max_rows);
 
   void Fill(int64_t row, int64_t position);
 
@@ -27,6 +28,7 @@ class RopeTable {
   int dims() const { return 2 * static_cast<int>(frequencies_.size()); }
 
  private:
+  const RopePairs pairs_;
   std::vector<double> frequencies_;  // radians a position
   std::vector<float> cos_sin_;       // [rows][pairs][2]
 };

@@ -28,7 +28,9 @@ Result<Tokenizer> LoadTokenizer(const GgufFile& file) {
   KVANT_ASSIGN_OR_RETURN(const std::string_view pre, file.GetString("tokenizer.ggml.pre"));
   data.pre = std::string(pre);
   KVANT_ASSIGN_OR_RETURN(data.tokens, file.GetStringArray("tokenizer.ggml.tokens"));
-  KVANT_ASSIGN_OR_RETURN(data.merges, file.GetStringArray("tokenizer.ggml.merges"));
+  if (data.model == "gpt2") {  // another model is refused by its name, not for what it lacks
+    KVANT_ASSIGN_OR_RETURN(data.merges, file.GetStringArray("tokenizer.ggml.merges"));
+  }
   const std::pair<std::string_view, int32_t*> ids[] = {
       {"tokenizer.ggml.bos_token_id", &data.bos},
       {"tokenizer.ggml.eos_token_id", &data.eos},

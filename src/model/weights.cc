@@ -13,8 +13,40 @@ constexpr std::string_view kOutput = "output.weight";
 constexpr std::string_view kOutputNorm = "output_norm.weight";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
-std::string LayerTensor(int layer, std::string_view name) {
-  return "blk." + std::to_string(layer) + "." + std::string(name) + ".weight";
+std::string LayerTensor(int layer, std::string_view name, std::string_view kind = ".weight") {
+  return "blk." + std::to_string(layer) + "." + std::string(name) + std::string(kind);
+}
+
+// A vector of every layer.
+struct LayerVector {
+  std::string_view name, kind;
+  std::vector<float> LayerWeights::*values;
+  int64_t size;
+};
+
+std::vector<LayerVector> LayerVectors(const ModelConfig& config) {
+  const int64_t q = config.q_values(), kv = config.kv_values();
+  constexpr std::string_view kWeight = ".weight", kBias = ".bias";
+  std::vector<LayerVector> vectors = {
+      {"attn_norm", kWeight, &LayerWeights::attention_norm, config.embedding},
+      {"ffn_norm", kWeight, &LayerWeights::feed_forward_norm, config.embedding}};
+  if (config.qkv_biases) {
+    vectors.insert(vectors.end(), {{"attn_q", kBias, &LayerWeights::q_bias, q},
+                                   {"attn_k", kBias, &LayerWeights::k_bias, kv},
+                                   {"attn_v", kBias, &LayerWeights::v_bias, kv}});
+  }
+  if (config.qk_norms) {
+    vectors.insert(vectors.end(),
+                   {{"attn_q_norm", kWeight, &LayerWeights::q_norm, config.head_dim},
+                    {"attn_k_norm", kWeight, &LayerWeights::k_norm, config.head_dim}});
+  }
+  if (config.post_norms) {
+    vectors.insert(
+        vectors.end(),
+        {{"post_attention_norm", kWeight, &LayerWeights::attention_post_norm, config.embedding},
+         {"post_ffw_norm", kWeight, &LayerWeights::feed_forward_post_norm, config.embedding}});
+  }
+  return vectors;
 }
 
 std::string ShapeText(int64_t columns, int64_t rows) {
@@ -86,19 +118,19 @@ Status CheckTensors(const GgufFile& file, const ModelConfig& config) {
     std::string_view name;
     int64_t columns, rows;
   };
-  const Expected expected[] = {{"attn_norm", embedding, 0},
-                               {"attn_q", embedding, config.q_values()},
-                               {"attn_k", embedding, config.kv_values()},
-                               {"attn_v", embedding, config.kv_values()},
-                               {"attn_output", config.q_values(), embedding},
-                               {"ffn_norm", embedding, 0},
-                               {"ffn_gate", embedding, feed_forward},
-                               {"ffn_up", embedding, feed_forward},
-                               {"ffn_down", feed_forward, embedding}};
+  const Expected expected[] = {
+      {"attn_q", embedding, config.q_values()},  {"attn_k", embedding, config.kv_values()},
+      {"attn_v", embedding, config.kv_values()}, {"attn_output", config.q_values(), embedding},
+      {"ffn_gate", embedding, feed_forward},     {"ffn_up", embedding, feed_forward},
+      {"ffn_down", feed_forward, embedding}};
   for (int layer = 0; layer < config.layers; ++layer) {
     for (const Expected& tensor : expected) {
       KVANT_RETURN_IF_ERROR(
           checker.Check(LayerTensor(layer, tensor.name), tensor.columns, tensor.rows));
+    }
+    for (const LayerVector& vector : LayerVectors(config)) {
+      KVANT_RETURN_IF_ERROR(
+          checker.Check(LayerTensor(layer, vector.name, vector.kind), vector.size, 0));
     }
   }
   return checker.RefuseOthers();
@@ -160,14 +192,17 @@ class Packer {
   ThreadPool& pool_;
 };
 
-Status PackLayer(const Packer& packer, int layer, LayerWeights& weights) {
+Status PackLayer(const Packer& packer, const ModelConfig& config, int layer,
+                 LayerWeights& weights) {
   const auto name = [layer](std::string_view part) { return LayerTensor(layer, part); };
-  KVANT_RETURN_IF_ERROR(packer.ReadVector(name("attn_norm"), &weights.attention_norm));
+  for (const LayerVector& vector : LayerVectors(config)) {
+    KVANT_RETURN_IF_ERROR(
+        packer.ReadVector(LayerTensor(layer, vector.name, vector.kind), &(weights.*vector.values)));
+  }
   KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_q"), &weights.q));
   KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_k"), &weights.k));
   KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_v"), &weights.v));
   KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_output"), &weights.attention_output));
-  KVANT_RETURN_IF_ERROR(packer.ReadVector(name("ffn_norm"), &weights.feed_forward_norm));
   KVANT_RETURN_IF_ERROR(packer.Pack(name("ffn_gate"), &weights.gate));
   KVANT_RETURN_IF_ERROR(packer.Pack(name("ffn_up"), &weights.up));
   return packer.Pack(name("ffn_down"), &weights.down);
@@ -198,8 +233,13 @@ void CountTensors(const GgufFile& file, ModelWeights& weights) {
 }
 
 int64_t LayerBytes(const LayerWeights& layer) {
-  int64_t bytes = static_cast<int64_t>(
-      sizeof(float) * (layer.attention_norm.size() + layer.feed_forward_norm.size()));
+  int64_t bytes = 0;
+  for (const std::vector<float>* v :
+       {&layer.attention_norm, &layer.feed_forward_norm, &layer.q_bias, &layer.k_bias,
+        &layer.v_bias, &layer.q_norm, &layer.k_norm, &layer.attention_post_norm,
+        &layer.feed_forward_post_norm}) {
+    bytes += static_cast<int64_t>(sizeof(float) * v->size());
+  }
   for (const PackedMatrix* m : {&layer.q, &layer.k, &layer.v, &layer.attention_output, &layer.gate,
                                 &layer.up, &layer.down}) {
     bytes += m->packed_bytes();
@@ -233,7 +273,8 @@ Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config
   if (!weights.tied) KVANT_RETURN_IF_ERROR(packer.Pack(kOutput, &weights.output));
   weights.layers.resize(static_cast<size_t>(config.layers));
   for (int layer = 0; layer < config.layers; ++layer) {
-    KVANT_RETURN_IF_ERROR(PackLayer(packer, layer, weights.layers[static_cast<size_t>(layer)]));
+    KVANT_RETURN_IF_ERROR(
+        PackLayer(packer, config, layer, weights.layers[static_cast<size_t>(layer)]));
   }
   return weights;
 }

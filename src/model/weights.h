@@ -15,12 +15,16 @@
 namespace kvant {
 
 struct LayerWeights {
-  std::vector<float> attention_norm;     // [embedding]
-  PackedMatrix q, k, v;                  // [heads * head_dim][embedding]
-  PackedMatrix attention_output;         // [embedding][q_heads * head_dim]
-  std::vector<float> feed_forward_norm;  // [embedding]
-  PackedMatrix gate, up;                 // [feed_forward][embedding]
-  PackedMatrix down;                     // [embedding][feed_forward]
+  std::vector<float> attention_norm;          // [embedding]
+  PackedMatrix q, k, v;                       // [heads * head_dim][embedding]
+  std::vector<float> q_bias, k_bias, v_bias;  // [heads * head_dim]; empty as configured
+  std::vector<float> q_norm, k_norm;          // [head_dim]; empty as configured
+  PackedMatrix attention_output;              // [embedding][q_heads * head_dim]
+  std::vector<float> attention_post_norm;     // [embedding]; empty as configured
+  std::vector<float> feed_forward_norm;       // [embedding]
+  PackedMatrix gate, up;                      // [feed_forward][embedding]
+  PackedMatrix down;                          // [embedding][feed_forward]
+  std::vector<float> feed_forward_post_norm;  // [embedding]; empty as configured
 };
 
 // Immutable once loaded. Owns its bytes: the file may be closed.

@@ -35,8 +35,7 @@ Errors ErrorsOf(const std::string& preset) {
     const auto out = AttendHead(*pool, head, setup, q, 1, kRatio);
     for (int r = 0; r < kRatio; ++r) {
       const float* row = q.data() + r * kDim;
-      const auto decoded =
-          ReferenceAttention(row, head.seen_k, head.seen_v, kDim, kTokens, 0.125);
+      const auto decoded = ReferenceAttention(row, head.seen_k, head.seen_v, kDim, kTokens, 0.125);
       const auto original = ReferenceAttention(row, k, v, kDim, kTokens, 0.125);
       for (size_t c = 0; c < kDim; ++c) {
         errors.dots += std::pow(out[static_cast<size_t>(r) * kDim + c] - decoded[c], 2);

@@ -125,7 +125,7 @@ def test_explain_takes_the_geometry_of_a_file():
 def test_explain_skips_layers():
     report = json_of("explain", "--shape", "30,3,64,9", "--kv", "int4", "--kv-skip-layers", "0,28-29", "--json")
     assert [layer["layer"] for layer in report["formats"] if layer["k"] == "f16"] == [0, 28, 29]
-    assert report["kv"]["bytes_per_token"] == (27 * 6480 + 3 * 23040) / 30
+    assert report["kv"]["bytes_per_token"] == (27 * 6120 + 3 * 23040) / 30
 
 
 def test_explain_measures_this_machine():
@@ -156,9 +156,9 @@ def test_explain_measures_this_machine():
     (["run", "-m", MODEL, "-p", "x", "-ctk", "q7_0"], ["q7_0", "q8_0"]),
     (["run", "-m", MODEL, "-p", "x", "-ctv=int4:g48"], ["g48", "g64"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "int9"], ["int9"]),
-    (["run", "-m", MODEL, "-p", "x", "--kv", "turbo4"], ["turbo4"]),
+    (["run", "-m", MODEL, "-p", "x", "--kv", "kvquant2"], ["kvquant2"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-group", "64"], ["--kv-group", "f16"]),
-    (["run", "-m", MODEL, "-p", "x", "--kv", "int4", "--kv-group", "7"], ["group of 7"]),
+    (["run", "-m", MODEL, "-p", "x", "--kv", "plain4", "--kv-group", "7"], ["group of 7"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-window", "65"], ["65", "multiple of 64"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-sinks", "65"], ["65"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-skip-layers", "30"], ["layer 30", "29"]),
@@ -173,6 +173,7 @@ def test_explain_measures_this_machine():
     (["eval", "-m", MODEL, "-f", TEXT, "--mode", "guess"], ["guess", "prefill"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--ctx", "1"], ["--ctx 1"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--base", "f15"], ["f15"]),
+    (["eval", "-m", MODEL, "-f", TEXT, "--kv", "int4,int9"], ["int9"]),
     (["bench"], ["-m"]),
     (["bench", "-m", MODEL, "-o", "xml"], ["xml", "jsonl"]),
     (["bench", "-m", MODEL, "-p", "0", "-n", "0"], ["nothing to measure"]),
@@ -247,18 +248,18 @@ def test_lying_model_is_refused(data, tmp_path):
 
 @pytest.fixture
 def other_model(tmp_path):
-    """A file that says it is a gemma3 model: well-formed, described, not one that this version runs."""
+    """A file that says it is a mamba model: well-formed, described, not one that this version runs."""
     counts = {"block_count": 18, "context_length": 32768, "embedding_length": 640, "feed_forward_length": 2048,
               "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 256,
               "attention.value_length": 256, "attention.sliding_window": 512}
-    entries = [(f"gemma3.{key}".encode(), 4, struct.pack("<I", value)) for key, value in counts.items()]
-    path = tmp_path / "gemma3.gguf"
-    path.write_bytes(gguf(entries=[(b"general.architecture", 8, text_value(b"gemma3")), *entries]))
+    entries = [(f"mamba.{key}".encode(), 4, struct.pack("<I", value)) for key, value in counts.items()]
+    path = tmp_path / "mamba.gguf"
+    path.write_bytes(gguf(entries=[(b"general.architecture", 8, text_value(b"mamba")), *entries]))
     return path
 
 
 def test_unknown_architecture_is_named(other_model):
-    assert_refused(kvant("run", "-m", other_model, "-p", "x"), 1, "gemma3", "llama")
+    assert_refused(kvant("run", "-m", other_model, "-p", "x"), 1, "mamba", "llama")
 
 
 def test_budget_that_is_too_small_is_refused():
@@ -445,6 +446,78 @@ def test_eval_of_a_cache_against_itself_finds_nothing():
     assert report["greedy"]["share_equal"] == 1
 
 
+def eval_json(*args):
+    return json_of("eval", "-m", MODEL, "--greedy", 0, "--json", *args)
+
+
+def test_eval_prints_the_noise_floor_beside_the_loss():
+    (context,) = eval_json("-f", TEXT, "--kv", "q4_0", "--ctx", 256, "--tokens", 64, "--activations", "f32")["contexts"]
+    assert 0 < context["floor_kl"] < 1e-4 < context["mean_kl"]
+    assert context["floor_p99_kl"] < context["p99_kl"] <= context["p999_kl"] <= context["max_kl"]
+    assert all(bucket["floor_kl"] > 0 for bucket in context["by_position"])
+    (context,) = eval_json("-f", TEXT, "--ctx", 128, "--tokens", 8, "--no-floor")["contexts"]
+    assert context["floor_kl"] is None
+    (context,) = eval_json("-f", TEXT, "--ctx", 128, "--tokens", 8, "--base", "f32")["contexts"]
+    assert context["floor_kl"] is None
+
+
+def test_eval_of_several_caches_is_one_table_and_one_report(tmp_path):
+    page = tmp_path / "report.html"
+    report = json_of("eval", "-m", MODEL, "-f", TEXT, "--kv", "f16,q8_0,q4_0", "--ctx", "256,320", "--tokens", 16,
+                     "--report", page, "--json")
+    assert [(c["ctx"], c["preset"]) for c in report["contexts"]] == [
+        (ctx, preset) for ctx in (256, 320) for preset in ("f16", "q8_0", "q4_0")]
+    assert [test["bytes_per_token"] for test in report["tests"]] == [23040, 12240, 6480]
+    assert all(test["ns_per_cached_token"] > 0 and test["greedy"] is None for test in report["tests"])
+    html = page.read_text()
+    assert html.count("<svg") == 2 * 2 + 30  # bits and positions of each context, channels of each layer
+    assert "<script" not in html and "http" not in html and "q4_0" in html
+    alone = eval_json("-f", TEXT, "--kv", "q4_0", "--ctx", 320, "--tokens", 16)
+    assert alone["contexts"][0]["mean_kl"] == report["contexts"][5]["mean_kl"]
+
+
+def test_eval_sweeps_every_preset():
+    report = eval_json("-f", TEXT, "--sweep", "--no-speed", "--no-floor", "--ctx", 64, "--tokens", 2)
+    names = [test["preset"] for test in report["tests"]] + [skipped["preset"] for skipped in report["skipped"]]
+    assert len(set(names)) == len(names) >= 7 and {"f16", "int8", "int4", "int2"} <= set(names)
+    assert len(report["contexts"]) == len(report["tests"])
+    assert all(test["ns_per_cached_token"] is None for test in report["tests"])
+
+
+def test_eval_writes_and_reads_a_base_file(tmp_path):
+    base = tmp_path / "base.kld"
+    made = eval_json("-f", TEXT, "--kv", "q4_0", "--ctx", 64, "--tokens", 60, "--write-base", base)["contexts"][0]
+    assert made["tokens"] == 62  # two whole chunks
+    data = base.read_bytes()
+    ctx, vocab, chunks = struct.unpack_from("<iii", data, 8)
+    assert (data[:8], ctx, vocab, chunks) == (b"_logits_", 64, 49152, 2)
+    assert len(data) == 20 + 4 * 128 + 62 * (8 + 2 * 49152)
+    step, least = struct.unpack_from("<ff", data, 20 + 4 * 128)
+    codes = struct.unpack_from("<49152H", data, 20 + 4 * 128 + 8)
+    assert sum(math.exp(least + step * code) for code in codes if code) == pytest.approx(1, abs=0.01)
+    read = eval_json("--kv", "q4_0", "--read-base", base)["contexts"][0]
+    assert read["mean_kl"] == pytest.approx(made["mean_kl"], rel=0.01) and read["mean_nll"] == made["mean_nll"]
+    assert read["ctx"] == 64 and read["effective_bits_base"] is None and read["floor_kl"] < 1e-6
+
+    def refused(code, *words, args=("-f", TEXT)):
+        assert_refused(kvant("eval", "-m", MODEL, *args, "--read-base", base), code, *words)
+
+    refused(2, "context of 64", args=("-f", TEXT, "--ctx", 128))
+    other = tmp_path / "other.txt"
+    other.write_text("Quite another text. " * 100)
+    refused(2, "another text", args=("-f", other))
+    base.write_bytes(data[:-1])
+    refused(1, "base.kld", "cut")
+    base.write_bytes(b"_logits_")
+    refused(1, "base.kld")
+
+
+@pytest.mark.parametrize("form, first", [("md", "| preset"), ("csv", "preset,"), ("jsonl", '{"preset":')])
+def test_eval_rows_come_in_any_format(form, first):
+    text = output_of("eval", "-m", MODEL, "-f", TEXT, "--kv", "q8_0", "--ctx", 64, "--tokens", 4, "--greedy", 0, "-o", form)
+    assert text.startswith(first) and "q8_0" in text
+
+
 def test_eval_text_shorter_than_the_context_is_refused(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("A few words.")
@@ -511,7 +584,7 @@ def test_inspect_lists_what_the_file_holds():
     assert report["architecture"] == "llama" and report["context_tokens"] == 8192
     assert sum(kind["bytes"] for kind in report["types"]) < report["model_bytes"] == MODEL.stat().st_size
     assert sum(kind["tensors"] for kind in report["types"]) == len(report["tensors"]) == 272
-    assert report["kv_bytes_per_token"]["f16"] == 23040 and report["kv_bytes_per_token"]["int4"] == 6480
+    assert report["kv_bytes_per_token"]["f16"] == 23040 and report["kv_bytes_per_token"]["int4"] == 6120
     text = output_of("inspect", MODEL, "--tensors")
     assert "blk.29.attn_k.weight" in text and "23,040" in text
 
@@ -519,7 +592,7 @@ def test_inspect_lists_what_the_file_holds():
 def test_inspect_takes_a_model_that_cannot_run(other_model):
     report = json_of("inspect", other_model, "--json")
     assert report["sliding_window_tokens"] == 512 and report["geometry"]["head_dim"] == 256
-    assert_refused(kvant("explain", "-m", other_model), 1, "gemma3", "512")
+    assert_refused(kvant("explain", "-m", other_model), 1, "mamba", "512")
 
 
 # ---- help
