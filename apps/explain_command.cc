@@ -213,8 +213,8 @@ void AddExplain(CLI::App& root, Action* action) {
   std::string devices;
   for (const std::string& name : DeviceNames()) devices += name + " ";
   command->get_option("--kv")->description(
-      "Store K and V as PRESET [int4]: f16, int8, int4, int3, int2, int4:g128, "
-      "or any one format");
+      "Store K and V as PRESET [int4]: f16, int8, int4, int3, int2, trellis4, plain4 and others, "
+      "K/V as two formats, or one format for both");
   command
       ->add_option(
           "--device", options->device,

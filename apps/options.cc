@@ -28,9 +28,10 @@ void SetGroup(int group, Format* format) {
 
 void KvFlags::AddFormat(CLI::App& command) {
   command
-      .add_option("--kv", preset,
-                  "Store K and V as PRESET: f16, int8, int4, int3, int2, int4:g128, "
-                  "or any one format")
+      .add_option(
+          "--kv", preset,
+          "Store K and V as PRESET: f16, int8, int4, int3, int2, trellis4, plain4 and others, "
+          "K/V as two formats, or one format for both")
       ->type_name("PRESET");
   command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
   command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");

@@ -3,7 +3,7 @@
 // difference is what memory costs that arithmetic does not hide. Not part of the build:
 //   g++ -std=c++20 -O3 -Iinclude -Isrc lab/attention_streaming.cc build/release/src/libkvant.a
 //       -pthread -o attention_streaming
-//   ./attention_streaming int4 64 3 8      format, head_dim, group ratio, pages of a run [128]
+//   ./attention_streaming plain4 64 3 8      format, head_dim, group ratio, pages of a run [128]
 //
 // Chunks of 128 blocks go by the kernel and by a plain read in turns, each some 50 us: a scheduler
 // that takes the core away spoils single chunks, not the quartile that is printed.

@@ -1,7 +1,7 @@
 // Everything that an application includes.
 //   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
-//   what a format costs in quality and time      eval.h bench_attention.h machine_load.h
+//   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
 
 #include "kvant/bench_attention.h"
@@ -19,5 +19,6 @@
 #include "kvant/sampler.h"
 #include "kvant/session.h"
 #include "kvant/status.h"
+#include "kvant/tasks.h"
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
