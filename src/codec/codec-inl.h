@@ -126,7 +126,7 @@ void EncodeTile(const SidePlan& plan, const std::byte* source, const Extent& ext
     }
     quads.quad[quad] = bytes;
   }
-  std::byte* codes = stored + plan.metadata_bytes + block * plan.block_bytes;
+  std::byte* codes = stored + plan.codes_offset + block * plan.block_bytes;
   for (const PlanePlan& plane : plan.planes) {
     if (plane.bits != 0) StorePlane(plan, plane, quads, codes, step, lane);
   }
@@ -197,7 +197,7 @@ Decoder LoadDecoder(const SidePlan& plan, const std::byte* scales) {
 void DecodeTile(const SidePlan& plan, const std::byte* stored, int block, int step, int lane,
                 float* out, int64_t out_stride) {
   Quads quads{{SetInt(0), SetInt(0), SetInt(0), SetInt(0)}};
-  const std::byte* codes = stored + plan.metadata_bytes + block * plan.block_bytes;
+  const std::byte* codes = stored + plan.codes_offset + block * plan.block_bytes;
   for (const PlanePlan& plane : plan.planes) {
     if (plane.bits != 0) LoadPlane(plan, plane, codes, step, lane, &quads);
   }

@@ -205,7 +205,7 @@ void FitTile(const SidePlan& plan, const std::byte* source, int first_token, int
 }
 
 void FitSide(const SidePlan& plan, const std::byte* source, int first_token, std::byte* stored) {
-  memset(stored, 0, static_cast<size_t>(plan.metadata_bytes));
+  memset(stored, 0, static_cast<size_t>(plan.codes_offset));
   const int scales = plan.along_lanes ? plan.steps * kTile : plan.lanes;
   for (int block = 0; block < plan.blocks; block += plan.group_blocks) {
     for (int g = 0; g < plan.groups_per_block; ++g) {

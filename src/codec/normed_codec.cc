@@ -4,60 +4,27 @@
 
 #include "base/float16.h"
 #include "codec/code_place.h"
-#include "kvant/isa.h"
+#include "codec/codec_level.h"
 
 namespace kvant {
 namespace {
 
 NormedPlan PlanOf(const SideLayout& open, const SideLayout& s) {
   NormedPlan plan;
+  static_cast<SideShape&>(plan) = ShapeOf(s);
   plan.source_type = open.format.float_type;
-  plan.blocks = s.blocks();
   plan.block_tokens = s.block_tokens;
-  plan.lanes_are_tokens = s.side == Side::kK;
-  plan.rows = plan.lanes_are_tokens ? s.head_dim : s.block_tokens;
-  plan.lanes = s.lanes();
-  plan.used_lanes = plan.lanes_are_tokens ? s.block_tokens : s.head_dim;
-  plan.steps = s.reduce() / kStep;
   plan.head_dim = s.head_dim;
   plan.padded_dim = s.padded_dim;
   plan.source_block_bytes = open.block_bytes;
   plan.table = LevelTableOf(s.format);
   plan.page_mean = s.format.page_mean;
   plan.norms_8bit = s.format.norms_8bit;
-  plan.codes_offset = s.codes_offset;
   plan.norms_offset = s.norms_offset;
   plan.mean_offset = s.mean_offset;
   plan.parameters_offset = s.parameters_offset;
   plan.parameter_count = s.parameter_count();
-  plan.block_bytes = s.block_bytes;
-  const Planes planes = PlanesOf(s.format.bits);
-  plan.planes[0] = {planes.low, 0, 0, PlaneBytes(planes.low, kLaneBlock, s.reduce())};
-  if (planes.high != 0) {
-    plan.planes[1] = {planes.high, planes.low, s.plane_bytes[0],
-                      PlaneBytes(planes.high, kLaneBlock, s.reduce())};
-  }
   return plan;
-}
-
-EncodeNormedFn EncodeOfLevel() {
-#if !defined(KVANT_SCALAR_ONLY)
-  switch (ActiveIsa()) {
-#if defined(__x86_64__)
-    case Isa::kAvx2:
-    case Isa::kAvxVnni:
-      return EncodeNormedAvx2;
-    case Isa::kAvx512:
-      return EncodeNormedAvx512;
-#elif defined(__aarch64__)
-    case Isa::kNeon:
-      return EncodeNormedNeon;
-#endif
-    default:
-      break;
-  }
-#endif
-  return EncodeNormedScalar;
 }
 
 float LoadHalf(const std::byte* at) {
@@ -117,7 +84,7 @@ void EncodeNormedSide(const SideLayout& open, const std::byte* source, const Sid
     return;
   }
   std::memset(stored, 0, static_cast<size_t>(layout.bytes));
-  EncodeOfLevel()(PlanOf(open, layout), source, first_token, stored);
+  ActiveCodecLevel().encode_normed(PlanOf(open, layout), source, first_token, stored);
 }
 
 void EncodeNormedSideScalar(const SideLayout& open, const std::byte* source,

@@ -22,25 +22,17 @@
 
 namespace kvant {
 
-struct NormedPlan {
+struct NormedPlan : SideShape {
   FloatType source_type = FloatType::kF16;
-  int blocks = 0;
+  int64_t source_block_bytes = 0;
   int block_tokens = 0;
-  int rows = 0;        // K: head_dim, V: 64
-  int lanes = 0;       // K: 64, V: head_dim rounded up to 16
-  int used_lanes = 0;  // K: 64, V: head_dim
-  int steps = 0;       // of 16 rows, padding rows included
   int head_dim = 0;
   int padded_dim = 0;
-  bool lanes_are_tokens = false;
-  int64_t source_block_bytes = 0;
   LevelTable table;
   bool page_mean = false;
   bool norms_8bit = false;
-  int codes_offset = 0, norms_offset = 0, mean_offset = 0, parameters_offset = 0;
+  int norms_offset = 0, mean_offset = 0, parameters_offset = 0;
   int parameter_count = 0;
-  int block_bytes = 0;
-  PlanePlan planes[2];
 };
 
 // Encodes a side: the same bytes at every level. What the scalar level calls the reference is the

@@ -1,6 +1,6 @@
-// SidePlan: one coded side in the terms of the vector levels. The fast axis of the open side is the
-// lanes (tokens for K, channels for V), the other one the rows; a tile is 16 rows x 16 lanes, which
-// is one step of one lane block.
+// SideShape and SidePlan: one coded side in the terms of the vector levels. The fast axis of the
+// open side is the lanes (tokens for K, channels for V), the other one the rows; a tile is 16 rows
+// x 16 lanes, which is one step of one lane block.
 //
 // Plain numbers, computed once a call in a file that is built for every CPU: the per-ISA files must
 // not instantiate the inline functions of page_layout.h.
@@ -13,6 +13,8 @@
 
 namespace kvant {
 
+struct SideLayout;
+
 // One bit plane of a block of codes.
 struct PlanePlan {
   int bits = 0;              // 0: no such plane
@@ -21,15 +23,23 @@ struct PlanePlan {
   int lane_block_bytes = 0;  // all units of one block of 16 lanes
 };
 
-struct SidePlan {
-  // The open f16 side, [blocks][rows][lanes].
+// What both families of coded sides tell their levels: the open side [blocks][rows][lanes] and
+// where codes go.
+struct SideShape {
   int blocks = 0;
   int rows = 0;        // K: head_dim, V: 64
   int lanes = 0;       // K: 64, V: head_dim rounded up to 16
   int used_lanes = 0;  // K: 64, V: head_dim
   int steps = 0;       // of 16 rows, padding rows included
   bool lanes_are_tokens = false;
-  int64_t source_block_bytes = 0;
+  int codes_offset = 0;  // from the start of the stored side
+  int block_bytes = 0;
+  PlanePlan planes[2];
+};
+SideShape ShapeOf(const SideLayout& layout);
+
+struct SidePlan : SideShape {
+  int64_t source_block_bytes = 0;  // of the open f16 side
 
   // Convention.
   bool is_codebook = false;
@@ -49,11 +59,6 @@ struct SidePlan {
   int group_blocks_bytes = 0;
   int group_bytes = 0;
   int offsets_from_scales = 0;
-
-  // Codes.
-  int metadata_bytes = 0;
-  int block_bytes = 0;
-  PlanePlan planes[2];
 };
 
 // What each level implements; the same bytes as EncodeSideReference and DecodeSideReference.
