@@ -17,8 +17,10 @@ std::vector<double> RowSquares(const PackedMatrix& matrix, const std::vector<flo
   for (int64_t r = 0; r < matrix.rows(); ++r) {
     matrix.DecodeRow(r, row.data());
     double sum = 0;
-    for (size_t i = 0; i < row.size(); ++i)
-      sum += std::pow(static_cast<double>(row[i]) * norm[i], 2);
+    for (size_t i = 0; i < row.size(); ++i) {
+      const double x = static_cast<double>(row[i]) * norm[i];
+      sum += x * x;
+    }
     squares.push_back(sum);
   }
   const size_t d = head_norm.size();

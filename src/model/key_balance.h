@@ -7,6 +7,7 @@
 // with the rotation by position.
 #pragma once
 
+#include <mutex>
 #include <vector>
 
 #include "model/config.h"
@@ -16,5 +17,19 @@ namespace kvant {
 
 // [layers][kv_heads][head_dim], each between 2^-10 and 2^10; 1 where a row is all zeros.
 std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& weights);
+
+// The same, computed when it is first asked for: 90 ms for SmolLM2 (30 layers of 768 rows, Zen 4),
+// where a session is otherwise made in .1. Any thread may ask.
+class LazyKeyBalance {
+ public:
+  const std::vector<float>& Of(const ModelConfig& config, const ModelWeights& weights) {
+    std::call_once(once_, [&] { balance_ = KeyBalance(config, weights); });
+    return balance_;
+  }
+
+ private:
+  std::once_flag once_;
+  std::vector<float> balance_;
+};
 
 }  // namespace kvant

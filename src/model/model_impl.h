@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "kvant/model.h"
 #include "model/chat_template.h"
 #include "model/config.h"
+#include "model/key_balance.h"
 #include "model/weights.h"
 
 namespace kvant {
@@ -20,6 +22,7 @@ struct Model::Impl {
   int64_t file_bytes;
   uint64_t file_hash;
   bool float_activations;
+  std::unique_ptr<LazyKeyBalance> key_balance = std::make_unique<LazyKeyBalance>();
 };
 
 // `threads` as options give it: 0 stands for one a core.

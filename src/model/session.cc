@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kvant/isa.h"
-#include "model/key_balance.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
 
@@ -87,8 +86,8 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   engine->pool = std::move(pool);
   engine->context_tokens =
       options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
-  const std::vector<float> balance =
-      options.kv.k.balanced ? KeyBalance(impl.config, impl.weights) : std::vector<float>();
+  std::span<const float> balance;
+  if (options.kv.k.balanced) balance = impl.key_balance->Of(impl.config, impl.weights);
   KVANT_ASSIGN_OR_RETURN(engine->cache,
                          Cache::Create(model.geometry(), options.kv, engine->context_tokens,
                                        options.kv_budget_bytes, balance));
