@@ -5,6 +5,8 @@
 // cache give the same bytes: f16 for every coded format, a float format's own type otherwise. They
 // are rounded to nearest even first; the scale and the codes follow from the rounded values.
 //
+// Values of normed formats (tq, tc, tcx) are coded as they are given; a cache rotates them first.
+//
 // Thread rules: pure functions on the caller's memory. Nothing is written when a call fails.
 #pragma once
 
@@ -68,7 +70,7 @@ struct CodedGroup {
 };
 
 // Codes 1 to 1024 values as one group of a coded format, whatever its axis and group size.
-// kInvalidArgument for a float format or a value as in EncodeArray.
+// kInvalidArgument for a float or a normed format, and for a value as in EncodeArray.
 Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> values);
 
 }  // namespace kvant

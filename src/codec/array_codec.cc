@@ -131,7 +131,7 @@ Status DecodeArray(const Format& format, Side side, std::span<const std::byte> e
 
 Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> values) {
   KVANT_RETURN_IF_ERROR(CheckFormat(format, Side::kK, 64));
-  if (format.is_float()) {
+  if (format.is_float() || format.is_normed()) {
     return Status::InvalidArgument("format " + FormatSpec(format) + " has no groups");
   }
   if (values.empty() || values.size() > kMaxGroupValues) {

@@ -149,6 +149,8 @@ TEST(EncodeGroup, RefusesWhatIsNoGroup) {
   const std::vector<float> one = {1.0f}, huge = {0.0f, 1e6f}, many(1025, 1.0f);
   EXPECT_TRUE(EncodeGroup(kInt4, one).ok());
   EXPECT_TRUE(Mentions(EncodeGroup(kFormatF16, one).status(), "f16 has no groups"));
+  EXPECT_TRUE(Mentions(EncodeGroup(*ParseFormat("tq4:n8", Side::kK), one).status(),
+                       "tq4:n8 has no groups"));
   EXPECT_TRUE(Mentions(EncodeGroup(kInt4, {}).status(), "group of 0"));
   EXPECT_TRUE(Mentions(EncodeGroup(kInt4, many).status(), "group of 1025"));
   EXPECT_TRUE(Mentions(EncodeGroup(kInt4, huge).status(), "channel 1"));
