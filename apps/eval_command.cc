@@ -13,6 +13,7 @@
 #include "kvant/bench_attention.h"
 #include "kvant/eval.h"
 #include "kvant/explain.h"
+#include "kvant/tasks.h"
 #include "model_options.h"
 #include "output.h"
 #include "report.h"
@@ -62,18 +63,6 @@ std::vector<int64_t> ParseContexts(const std::string& text) {
       throw UsageError(fmt::format("--ctx {}: a chunk needs at least 2 tokens", context));
   }
   return contexts;
-}
-
-// Prompts from all over the text.
-std::vector<std::vector<int32_t>> GreedyPrompts(const std::vector<int32_t>& text, int count) {
-  std::vector<std::vector<int32_t>> prompts;
-  const int64_t size = static_cast<int64_t>(text.size());
-  const int64_t length = std::min(kGreedyPromptTokens, size);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto first = text.begin() + (count == 1 ? 0 : (size - length) * i / (count - 1));
-    prompts.emplace_back(first, first + length);
-  }
-  return prompts;
 }
 
 // The caches to test: one, a list, or all presets that the model can take.
@@ -169,8 +158,10 @@ void CompareAnswers(const EvalFlags& o, const EvalOptions& options, const Model&
   const bool sweep = results->tests.size() > 1;
   const int count = o.greedy_prompts >= 0 ? o.greedy_prompts : sweep ? 0 : kGreedyPrompts;
   if (count == 0) return;
+  const int64_t length = std::min(kGreedyPromptTokens, static_cast<int64_t>(tokens.size()));
+  const auto prompts = Unwrap(CutPrompts(tokens, count, length));
   for (EvalTest& test : results->tests) {
-    test.greedy = Unwrap(CompareGreedy(model, GreedyPrompts(tokens, count),
+    test.greedy = Unwrap(CompareGreedy(model, prompts,
                                        {.base = options.base,
                                         .test = test.spec,
                                         .tokens = o.greedy_tokens,
