@@ -1,6 +1,8 @@
 // Chooses the level: float sides and the scalar level take the reference, coded sides a vector one.
 #include "codec/codec.h"
 
+#include <cstring>
+
 #include "codec/codec_level.h"
 #include "codec/normed_codec.h"
 
@@ -43,6 +45,22 @@ SidePlan MakeSidePlan(const SideLayout& s) {
   return plan;
 }
 
+SmallFloatPlan MakeSmallFloatPlan(const SideLayout& open, const SideLayout& s) {
+  SmallFloatPlan plan;
+  static_cast<SideShape&>(plan) = ShapeOf(s);
+  plan.levels = s.format.levels;
+  plan.scale = s.format.scale;
+  plan.is_float8 = s.format.is_float8();
+  plan.source_block_bytes = open.block_bytes;
+  plan.block_tokens = s.block_tokens;
+  plan.head_dim = s.head_dim;
+  plan.group = s.group;
+  plan.groups = s.channel_groups;
+  plan.scale_bytes = s.scale_bytes;
+  plan.block_metadata_bytes = s.block_metadata_bytes;
+  return plan;
+}
+
 // The others take the reference, or a codec of their own.
 bool HasVectorLevels(const Format& format) {
   return format.levels == Levels::kUniform || format.levels == Levels::kCodebook;
@@ -73,6 +91,13 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
                 int first_token, std::byte* stored) {
   if (layout.format.is_normed()) {
     EncodeNormedSide(open, source, layout, first_token, stored);
+    return;
+  }
+  if (layout.format.is_small_float() && open.format == kFormatF16 &&
+      ActiveCodecLevel().encode_small_float != nullptr) {
+    std::memset(stored, 0, static_cast<size_t>(layout.bytes));
+    ActiveCodecLevel().encode_small_float(MakeSmallFloatPlan(open, layout), source, first_token,
+                                          stored);
     return;
   }
   const bool is_vectorised = HasVectorLevels(layout.format) && open.format == kFormatF16;

@@ -152,6 +152,59 @@ void CheckAllFormats(Side side) {
 TEST(EveryLevel, WritesTheBytesOfTheReferenceForK) { CheckAllFormats(Side::kK); }
 TEST(EveryLevel, WritesTheBytesOfTheReferenceForV) { CheckAllFormats(Side::kV); }
 
+constexpr const char* kSmallFloats[] = {"fp8_e4m3", "fp8_e5m2",     "mxfp4", "mxfp4:c20",
+                                        "nvfp4",    "nvfp4_4over6", "if4"};
+
+// Every finite f16 under scales from all of their range: each group begins with the value that sets
+// its scale, the others go through all halves that are no larger.
+TEST(EveryLevel, TurnsEveryHalfIntoTheSmallFloatOfTheReference) {
+  for (const int largest : {0x7bff, 0x3c00, 0x3555, 0x2e66, 0x0400, 0x0001}) {
+    const int halves = 2 * (largest + 1);  // of both signs
+    for (int begin = 0; begin < halves; begin += 64 * 60) {
+      const auto value = [&](int token, int channel) {
+        const int n = begin + token * 60 + channel - channel / 16 - 1;
+        const int half = channel % 16 == 0 ? largest : n / 2 % (largest + 1) | n % 2 << 15;
+        return F16ToF32(static_cast<uint16_t>(half));
+      };
+      for (Side side : {Side::kK, Side::kV}) {
+        const OpenSide open(side, 64, 64, value);
+        for (const char* spec : kSmallFloats) {
+          ExpectEveryLevelLikeReference(open, *ParseFormat(spec, Side::kK), 0);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Every finite f16 as the largest of a group: all scales that can be stored.
+TEST(EveryLevel, StoresTheScaleOfTheReferenceForEveryLargestHalf) {
+  constexpr int kGroups = 64 * 4;
+  for (int begin = 0; begin < 0x7c00; begin += kGroups) {
+    const OpenSide open(Side::kK, 64, 64, [&](int token, int channel) {
+      const float largest =
+          F16ToF32(static_cast<uint16_t>((begin + token * 4 + channel / 16) % 0x7c00));
+      return channel % 16 == 0 ? -largest : largest * MixUnit(static_cast<uint64_t>(channel));
+    });
+    for (const char* spec : {"mxfp4", "mxfp4:c20", "nvfp4", "nvfp4_4over6", "if4", "fp8_e4m3"}) {
+      ExpectEveryLevelLikeReference(open, *ParseFormat(spec, Side::kK), 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(EveryLevel, AgreesOnSmallFloatsForAnyNumberOfSinksAndLongPages) {
+  for (Side side : {Side::kK, Side::kV}) {
+    const OpenSide open(side, 80, 128, HazardousValue);
+    for (const char* spec : kSmallFloats) {
+      for (int first_token : {0, 1, 15, 16, 17, 63, 64, 65, 100, 128}) {
+        ExpectEveryLevelLikeReference(open, *ParseFormat(spec, side), first_token);
+        ASSERT_FALSE(HasFatalFailure());
+      }
+    }
+  }
+}
+
 TEST(EveryLevel, AgreesForAnyNumberOfSinks) {
   for (Side side : {Side::kK, Side::kV}) {
     const OpenSide open(side, 80, 128, HazardousValue);

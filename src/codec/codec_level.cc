@@ -5,12 +5,15 @@
 namespace kvant {
 namespace {
 
-constexpr CodecLevel kScalarLevel = {nullptr, nullptr, EncodeNormedScalar};
+constexpr CodecLevel kScalarLevel = {nullptr, nullptr, EncodeNormedScalar, nullptr};
 #if defined(__x86_64__) && !defined(KVANT_SCALAR_ONLY)
-constexpr CodecLevel kAvx2Level = {EncodeCodedAvx2, DecodeCodedAvx2, EncodeNormedAvx2};
-constexpr CodecLevel kAvx512Level = {EncodeCodedAvx512, DecodeCodedAvx512, EncodeNormedAvx512};
+constexpr CodecLevel kAvx2Level = {EncodeCodedAvx2, DecodeCodedAvx2, EncodeNormedAvx2,
+                                   EncodeSmallFloatAvx2};
+constexpr CodecLevel kAvx512Level = {EncodeCodedAvx512, DecodeCodedAvx512, EncodeNormedAvx512,
+                                     EncodeSmallFloatAvx512};
 #elif defined(__aarch64__) && !defined(KVANT_SCALAR_ONLY)
-constexpr CodecLevel kNeonLevel = {EncodeCodedNeon, DecodeCodedNeon, EncodeNormedNeon};
+constexpr CodecLevel kNeonLevel = {EncodeCodedNeon, DecodeCodedNeon, EncodeNormedNeon,
+                                   EncodeSmallFloatNeon};
 #endif
 
 }  // namespace

@@ -3,13 +3,15 @@
 
 #include "codec/normed_plan.h"
 #include "codec/side_plan.h"
+#include "codec/small_float_plan.h"
 
 namespace kvant {
 
 struct CodecLevel {
   EncodeCodedFn encode = nullptr;  // null: the reference does it
   DecodeCodedFn decode = nullptr;
-  EncodeNormedFn encode_normed = nullptr;  // every level has one
+  EncodeNormedFn encode_normed = nullptr;           // every level has one
+  EncodeSmallFloatFn encode_small_float = nullptr;  // null: the reference does it
 };
 const CodecLevel& ActiveCodecLevel();
 

@@ -3,13 +3,7 @@
 // Vectors of 16 lanes in the compilers' own extension, which becomes what a level has; sums in a
 // fixed order. No call to an inline function of another header (see codec_avx512.cc).
 
-constexpr int kTileLanes = 16;
-constexpr int kMaxRows = 1024;  // head_dim of K
 constexpr int kMaxStates = 16;
-using Floats = float __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
-using Bits = uint32_t __attribute__((vector_size(64)));
-using Bytes = uint8_t __attribute__((vector_size(16)));
 
 // 16 values of an open side.
 void LoadLanes(const NormedPlan& plan, const std::byte* from, Floats& to);
@@ -20,18 +14,6 @@ struct Block {
   float length[kPageTokens];  // |r| of each token
   float norm[kPageTokens];
 };
-
-// -1 in lanes first .. end - 1.
-Ints LanesFrom(int first, int end) {
-  Ints mask;
-  for (int l = 0; l < kTileLanes; ++l) mask[l] = l >= first && l < end ? -1 : 0;
-  return mask;
-}
-
-// x where the mask is set, 0 elsewhere, whatever x is.
-inline Floats Masked(const Floats& x, const Ints& mask) {
-  return reinterpret_cast<Floats>(reinterpret_cast<const Ints&>(x) & mask);
-}
 
 float SumByHalves(const Floats& x) {
   float lanes[kTileLanes];
@@ -54,8 +36,6 @@ inline Floats LoadRow(const NormedPlan& plan, const std::byte* block, int row, i
   LoadLanes(plan, RowAt(plan, block, row, lane), x);
   return Masked(x, mask);
 }
-
-void StoreHalf(std::byte* at, uint16_t half) { __builtin_memcpy(at, &half, sizeof half); }
 
 #include "codec/normed_levels-inl.h"
 
@@ -84,41 +64,6 @@ void TakeMean(const NormedPlan& plan, const std::byte* source, int first, int8_t
     code = code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code;
     codes[c] = static_cast<int8_t>(code);
     block.mean[c] = code * step;
-  }
-}
-
-// ---- codes into planes
-
-// Unit `unit` of a plane, for the lane block of `lane`; page_layout.h has the picture.
-std::byte* UnitAt(const NormedPlan& plan, const PlanePlan& plane, std::byte* codes, int lane,
-                  int unit) {
-  const int first = lane / 64 * 64, left = plan.lanes - first;
-  const int chunk_blocks = (left < 64 ? left : 64) / kTileLanes;
-  return codes + plane.offset_bytes + first / kTileLanes * plane.lane_block_bytes +
-         (unit * chunk_blocks + (lane - first) / kTileLanes) * 64;
-}
-
-// Each unit takes the plane's bits of as many consecutive quads as fit.
-template <int kPlaneBits>
-void StorePlane(const NormedPlan& plan, const PlanePlan& plane, const Tile& tile, int lane,
-                std::byte* codes) {
-  constexpr int kQuads = 8 / kPlaneBits;
-  constexpr uint32_t kMask = ((1u << kPlaneBits) - 1) * 0x01010101u;
-  const int quads = plan.steps * 4;
-  for (int first = 0; first < quads; first += kQuads) {
-    Bits unit{};
-    for (int i = 0; i < kQuads && first + i < quads; ++i) {
-      unit |= (tile.quads[first + i] >> plane.first_bit & kMask) << (i * kPlaneBits);
-    }
-    __builtin_memcpy(UnitAt(plan, plane, codes, lane, first / kQuads), &unit, sizeof unit);
-  }
-}
-
-void StoreTile(const NormedPlan& plan, const Tile& tile, int lane, std::byte* codes) {
-  for (const PlanePlan& plane : plan.planes) {
-    if (plane.bits == 4) StorePlane<4>(plan, plane, tile, lane, codes);
-    if (plane.bits == 2) StorePlane<2>(plan, plane, tile, lane, codes);
-    if (plane.bits == 1) StorePlane<1>(plan, plane, tile, lane, codes);
   }
 }
 
@@ -189,8 +134,8 @@ void EncodeKeys(const NormedPlan& plan, const std::byte* source, int first, Bloc
     for (int l = 0; l < kTileLanes; ++l) {
       block.norm[lane + l] = NormOf(plan, block.length[lane + l], tile.lane_squares[l]);
     }
-    for (int q = 0; q < plan.steps * 4; ++q) tile.quads[q] &= reinterpret_cast<const Bits&>(seen);
-    StoreTile(plan, tile, lane, codes);
+    for (int q = 0; q < plan.steps * 4; ++q) tile.quads[q] &= reinterpret_cast<Bits>(seen);
+    StorePlanes(plan, tile.quads, lane, codes);
   }
 }
 
@@ -217,7 +162,7 @@ void EncodeValues(const NormedPlan& plan, const std::byte* source, int first, Bl
     for (int t = first; t < plan.rows; ++t) {
       for (int l = 0; l < kTileLanes; ++l) squares[t] += tile.row_squares[t][l];
     }
-    StoreTile(plan, tile, lane, codes);
+    StorePlanes(plan, tile.quads, lane, codes);
   }
   for (int t = 0; t < plan.rows; ++t) block.norm[t] = NormOf(plan, block.length[t], squares[t]);
 }

@@ -9,7 +9,10 @@
 namespace kvant {
 namespace {
 
+// clang-format off: in this order
+#include "codec/lanes-inl.h"
 #include "codec/normed_codec-inl.h"
+// clang-format on
 
 void LoadLanes(const NormedPlan& plan, const std::byte* from, Floats& to) {
   if (plan.source_type == FloatType::kF32) {
