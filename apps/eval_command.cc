@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "cache_list.h"
 #include "command.h"
 #include "eval_report.h"
 #include "eval_results.h"
@@ -65,45 +66,6 @@ std::vector<int64_t> ParseContexts(const std::string& text) {
   return contexts;
 }
 
-// The caches to test: one, a list, or all presets that the model can take.
-void PlanTests(const EvalFlags& o, const GgufSummary& file, EvalResults* results) {
-  const bool list = o.sweep || (o.kv.preset + o.kv.k + o.kv.v).find(',') != std::string::npos;
-  KvFlags kv = o.kv;
-  if (o.sweep && kv.preset.empty() && kv.k.empty() && kv.v.empty()) {
-    for (const std::string& name : KvPresetNames()) {
-      kv.preset = name;
-      if (kv.group != 0 && UnwrapArgument(ParseKvPreset(name)).k.is_float()) kv.group = 0;
-      const KvSpec spec = kv.Spec();
-      kv.group = o.kv.group;
-      const Status fits = file.geometry ? CheckKvSpec(spec, *file.geometry) : Status::Ok();
-      if (fits.ok()) {
-        results->tests.push_back({.name = name, .spec = spec});
-      } else {
-        results->skipped.emplace_back(name, fits.message());
-      }
-    }
-    return;
-  }
-  const std::vector<KvSpec> specs = list ? kv.Specs() : std::vector<KvSpec>{kv.Spec()};
-  const std::vector<std::string> names = SplitList(kv.preset);
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool named = !kv.preset.empty() && kv.k.empty() && kv.v.empty();
-    results->tests.push_back(
-        {.name = named ? names[i] : FormatSpec(specs[i].k) + "/" + FormatSpec(specs[i].v),
-         .spec = specs[i]});
-    o.model.CheckFits(file, specs[i]);
-  }
-}
-
-KvSpec BaseSpec(const EvalFlags& o) {
-  KvFlags base = o.kv;
-  base.preset = o.base;
-  base.k = base.v = "";
-  base.group = 0;
-  base.skip_layers = "";
-  return base.Spec();
-}
-
 // How deep a cache is timed: as the longest context, or as much of it as a test of seconds allows.
 int64_t SpeedDepth(const EvalOptions& options) {
   const auto& contexts = options.contexts_tokens;
@@ -137,7 +99,7 @@ EvalOptions PlanEval(const EvalFlags& o, const std::optional<LogitBaseSummary>& 
     throw UsageError("a text is missing: give one with --file, or base logits with --read-base");
   }
   EvalOptions options;
-  options.base = BaseSpec(o);
+  options.base = BaseSpec(o.kv, o.base);
   options.contexts_tokens = ParseContexts(
       o.contexts.empty() ? fmt::format("{}", file ? file->ctx_tokens : 512) : o.contexts);
   options.modes = ParseModes(o.mode);
@@ -160,28 +122,21 @@ void CompareAnswers(const EvalFlags& o, const EvalOptions& options, const Model&
   if (count == 0) return;
   const int64_t length = std::min(kGreedyPromptTokens, static_cast<int64_t>(tokens.size()));
   const auto prompts = Unwrap(CutPrompts(tokens, count, length));
-  for (EvalTest& test : results->tests) {
-    test.greedy = Unwrap(CompareGreedy(model, prompts,
-                                       {.base = options.base,
-                                        .test = test.spec,
-                                        .tokens = o.greedy_tokens,
-                                        .threads = o.model.threads,
-                                        .chunk_tokens = o.model.chunk_tokens},
-                                       control));
-  }
-}
-
-Json EvalHeader(const EvalFlags& o, const Model& model) {
-  Json json = Header(o.model.threads);
-  AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
-  json["activations"] = o.model.activations;
-  return json;
+  std::vector<GreedyAgreement> answers =
+      Unwrap(CompareGreedy(model, prompts,
+                           {.base = options.base,
+                            .tests = options.tests,
+                            .tokens = o.greedy_tokens,
+                            .threads = o.model.threads,
+                            .chunk_tokens = o.model.chunk_tokens},
+                           control));
+  for (size_t i = 0; i < answers.size(); ++i) results->tests[i].greedy = std::move(answers[i]);
 }
 
 void PrintEval(const EvalFlags& o, const std::string& format, const Model& model,
                const EvalResults& results) {
   if (format == "json") {
-    Json json = EvalHeader(o, model);
+    Json json = o.model.Header(model);
     AddEvalResults(results, &json);
     Write(Dump(json, 2));
     return;
@@ -207,7 +162,7 @@ void WriteReport(const EvalFlags& o, const Model& model, const std::vector<int32
                  const RunControl& control, const EvalResults& results) {
   EvalReport report;
   report.title = "KV cache formats on " + (model.name().empty() ? "this model" : model.name());
-  const Json header = EvalHeader(o, model);
+  const Json header = o.model.Header(model);
   for (const auto& [name, value] : header.items()) {
     report.facts.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
   }
@@ -230,12 +185,16 @@ int RunEval(const EvalFlags& o) {
   std::optional<std::string> text;
   if (!o.file.empty()) text = ReadTextFile(o.file);
   const GgufSummary file = o.model.Inspect();
+  CacheList list = ListCaches(o.kv, o.sweep, file.geometry);
   EvalResults results;
-  PlanTests(o, file, &results);
+  results.skipped = std::move(list.skipped);
+  for (const NamedSpec& cache : list.caches) {
+    results.tests.push_back({.name = cache.name, .spec = cache.spec});
+    options.tests.push_back(cache.spec);
+  }
   results.base = options.base;
   results.base_file = o.read_base;
   o.model.CheckFits(file, options.base);
-  for (const EvalTest& test : results.tests) options.tests.push_back(test.spec);
 
   const Model model = o.model.Load();
   const std::vector<int32_t> tokens = EvalTokens(text, model, base_file);

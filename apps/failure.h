@@ -49,9 +49,13 @@ T Unwrap(Result<T> result) {
 }
 
 // For what the user typed: any refusal is wrong usage.
+inline void CheckArgument(const Status& status) {
+  if (!status.ok()) throw UsageError(status.message());
+}
+
 template <typename T>
 T UnwrapArgument(Result<T> result) {
-  if (!result.ok()) throw UsageError(result.status().message());
+  CheckArgument(result.status());
   return std::move(result).value();
 }
 

@@ -35,9 +35,7 @@ GgufSummary ModelFlags::Inspect() const { return Unwrap(InspectGguf(path)); }
 
 void ModelFlags::CheckFits(const GgufSummary& file, const KvSpec& spec) const {
   if (!file.geometry) return;  // Load says better what is wrong with the file
-  if (const Status fits = CheckKvSpec(spec, *file.geometry); !fits.ok()) {
-    throw UsageError(fits.message());
-  }
+  CheckArgument(CheckKvSpec(spec, *file.geometry));
 }
 
 void ModelFlags::AddActivations(CLI::App& command) {
@@ -52,6 +50,13 @@ void ModelFlags::AddActivations(CLI::App& command) {
 
 Model ModelFlags::Load() const {
   return Unwrap(Model::Load(path, {.threads = threads, .float_activations = activations == "f32"}));
+}
+
+Json ModelFlags::Header(const Model& model) const {
+  Json json = cli::Header(threads);
+  AddModel(model.path(), model.file_bytes(), model.file_hash(), &json);
+  json["activations"] = activations;
+  return json;
 }
 
 SessionOptions ModelFlags::Session(const KvSpec& spec, int64_t budget_bytes) const {

@@ -8,6 +8,7 @@
 #include "kvant/model.h"
 #include "kvant/session.h"
 #include "options.h"
+#include "report.h"
 
 namespace kvant::cli {
 
@@ -27,6 +28,8 @@ struct ModelFlags {
   void CheckFits(const GgufSummary& file, const KvSpec& spec) const;
 
   Model Load() const;
+  // Of a JSON about the loaded model: report.h's Header and AddModel, and activations.
+  Json Header(const Model& model) const;
   SessionOptions Session(const KvSpec& spec, int64_t budget_bytes) const;
 };
 

@@ -141,9 +141,9 @@ Result<KeyRanges> MeasureKeyRanges(const Model& model, std::span<const int32_t> 
                                    const KeyRangeOptions& options, const RunControl& control = {});
 
 struct GreedyOptions {
-  KvSpec base;  // f16
-  KvSpec test;
-  int64_t tokens = 64;  // of each answer
+  KvSpec base;                // f16
+  std::vector<KvSpec> tests;  // at least one
+  int64_t tokens = 64;        // of each answer
   int threads = 0;
   int chunk_tokens = 512;
 };
@@ -156,10 +156,13 @@ struct GreedyAgreement {
   double mean_equal_tokens = 0;           // mean of first_divergence
 };
 
-// The likeliest token, step by step, with both caches; end tokens are not heeded. kInvalidArgument
-// for no prompts or an empty one; otherwise the errors of Session.
-Result<GreedyAgreement> CompareGreedy(const Model& model,
-                                      std::span<const std::vector<int32_t>> prompts,
-                                      const GreedyOptions& options, const RunControl& control = {});
+// The likeliest token, step by step, with the base and each of the tests; end tokens are not
+// heeded. One entry a test, each as if it were alone. kInvalidArgument for no prompts, no tests or
+// an empty prompt; otherwise the errors of Session. Progress counts answers, those of the base
+// included.
+Result<std::vector<GreedyAgreement>> CompareGreedy(const Model& model,
+                                                   std::span<const std::vector<int32_t>> prompts,
+                                                   const GreedyOptions& options,
+                                                   const RunControl& control = {});
 
 }  // namespace kvant

@@ -27,7 +27,13 @@ enum class TaskKind {
   kSums,        // running totals, after solved examples
   kJsonCopy,    // one of several objects given earlier, word for word
 };
-std::string_view TaskKindName(TaskKind kind);  // "needle", "multi-key", "multi-value", …
+inline constexpr TaskKind kTaskKinds[] = {TaskKind::kNeedle, TaskKind::kMultiKey,
+                                          TaskKind::kMultiValue, TaskKind::kSums,
+                                          TaskKind::kJsonCopy};
+// "needle", "multi-key", "multi-value", "sums", "json"
+std::string_view TaskKindName(TaskKind kind);
+// Whether its questions are hidden in a text, and so need one.
+bool NeedsHaystack(TaskKind kind);
 
 struct TaskOptions {
   std::vector<TaskKind> kinds = {TaskKind::kNeedle};
@@ -51,18 +57,20 @@ struct TaskCell {
   int depth_percent = 0;
   int test = 0;  // index into TaskOptions::tests
   int questions = 0;
+  int base_right = 0;  // questions that the base answers in full
+  int kept = 0;        // of these, the test does too
   double score = 0;
   double base_score = 0;
   double nll = 0;
   double nll_base = 0;
-
-  bool base_passes() const { return base_score >= 1; }  // the base knew every answer
 };
 
 // One entry a kind, length, depth and test, kinds the slowest and tests the fastest. `haystack` is
-// the text that needles are hidden in; other kinds do not read it. kInvalidArgument for impossible
-// options, kOutOfRange when the text is too short or a length too small for a question or beyond
-// the model's context, kCancelled; otherwise the errors of Session. Progress counts questions.
+// the text that needles are hidden in; other kinds do not read it. The figures of an entry depend
+// neither on the other tests nor on what else is asked. kInvalidArgument for impossible options,
+// kOutOfRange when the text is too short or a length too small for a question or beyond the model's
+// context, kCancelled; otherwise the errors of Session. Progress counts answers, those of the base
+// included.
 Result<std::vector<TaskCell>> RunTasks(const Model& model, std::string_view haystack,
                                        const TaskOptions& options, const RunControl& control = {});
 

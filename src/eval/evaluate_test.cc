@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvant/eval.h"
@@ -285,59 +287,70 @@ TEST(Evaluate, ACancelIsHeededInTheMiddleOfADecode) {
 
 TEST(CompareGreedy, EqualCachesNeverDiverge) {
   GreedyOptions options;
-  options.test = options.base;
+  options.tests = {options.base};
   options.tokens = 20;
   options.threads = 1;
   const std::vector<std::vector<int32_t>> prompts = {ToyTokens(10, 40, 1), ToyTokens(90, 40, 2)};
-  const Result<GreedyAgreement> result = CompareGreedy(LoadedToy(), prompts, options);
-  ASSERT_TRUE(result.ok()) << result.status().message();
+  const auto results = CompareGreedy(LoadedToy(), prompts, options);
+  ASSERT_TRUE(results.ok()) << results.status().message();
+  const GreedyAgreement* const result = &results->at(0);
   EXPECT_EQ(result->first_divergence, (std::vector<int64_t>{20, 20}));
   EXPECT_EQ(result->share_equal, 1);
   EXPECT_EQ(result->mean_equal_tokens, 20);
 }
 
+// Step by step, as an answer is written.
+std::vector<int32_t> GreedyAnswer(const KvSpec& spec, const std::vector<int32_t>& prompt,
+                                  int tokens) {
+  std::vector<int32_t> answer;
+  Session session = Session::Create(LoadedToy(), {.kv = spec, .threads = 1}).value();
+  EXPECT_TRUE(session.Prefill(prompt).ok());
+  for (int i = 0; i < tokens; ++i) {
+    const std::span<const float> logits = *session.Logits();
+    answer.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    EXPECT_TRUE(session.Decode(answer.back()).ok());
+  }
+  return answer;
+}
+
 TEST(CompareGreedy, TheFirstDivergenceIsWhereTheAnswersPart) {
   GreedyOptions options;
-  options.test = *ParseKvPreset("int2");
+  options.tests = {*ParseKvPreset("int4"), *ParseKvPreset("int2")};
   options.tokens = 40;
   options.threads = 1;
   const std::vector<std::vector<int32_t>> prompts = {ToyTokens(300, 40, 1), ToyTokens(300, 40, 2),
                                                      ToyTokens(300, 40, 3), ToyTokens(300, 40, 4)};
-  const Result<GreedyAgreement> result = CompareGreedy(LoadedToy(), prompts, options);
-  ASSERT_TRUE(result.ok()) << result.status().message();
-  int64_t equal = 0, sum = 0;
-  for (size_t p = 0; p < prompts.size(); ++p) {
-    std::vector<int32_t> answers[2];
-    for (const int side : {0, 1}) {
-      SessionOptions session;
-      session.kv = side == 0 ? options.base : options.test;
-      Session s = Session::Create(LoadedToy(), session).value();
-      ASSERT_TRUE(s.Prefill(prompts[p]).ok());
-      for (int i = 0; i < 40; ++i) {
-        const std::span<const float> logits = *s.Logits();
-        answers[side].push_back(
-            static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-        ASSERT_TRUE(s.Decode(answers[side].back()).ok());
-      }
+  const auto results = CompareGreedy(LoadedToy(), prompts, options);
+  ASSERT_TRUE(results.ok()) << results.status().message();
+  ASSERT_EQ(results->size(), 2u);
+  for (const size_t test : {0u, 1u}) {
+    const GreedyAgreement& result = results->at(test);
+    int64_t equal = 0, sum = 0;
+    for (size_t p = 0; p < prompts.size(); ++p) {
+      const std::vector<int32_t> base = GreedyAnswer(options.base, prompts[p], 40);
+      const std::vector<int32_t> other = GreedyAnswer(options.tests[test], prompts[p], 40);
+      const int64_t first =
+          std::mismatch(base.begin(), base.end(), other.begin()).first - base.begin();
+      EXPECT_EQ(result.first_divergence[p], first) << "prompt " << p;
+      equal += first == 40;
+      sum += first;
     }
-    int64_t first = 0;
-    while (first < 40 &&
-           answers[0][static_cast<size_t>(first)] == answers[1][static_cast<size_t>(first)]) {
-      ++first;
-    }
-    EXPECT_EQ(result->first_divergence[p], first) << "prompt " << p;
-    equal += first == 40;
-    sum += first;
+    EXPECT_LT(equal, 4) << "the test must see a divergence";
+    EXPECT_EQ(result.share_equal, static_cast<double>(equal) / 4);
+    EXPECT_EQ(result.mean_equal_tokens, static_cast<double>(sum) / 4);
   }
-  EXPECT_LT(equal, 4) << "the test must see a divergence";
-  EXPECT_EQ(result->share_equal, static_cast<double>(equal) / 4);
-  EXPECT_EQ(result->mean_equal_tokens, static_cast<double>(sum) / 4);
 }
 
 TEST(CompareGreedy, NothingToCompareIsRefused) {
   const std::vector<std::vector<int32_t>> none, empty = {{}};
-  EXPECT_EQ(CompareGreedy(LoadedToy(), none, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(CompareGreedy(LoadedToy(), empty, {}).status().code(), StatusCode::kInvalidArgument);
+  const std::vector<std::vector<int32_t>> one = {{1}};
+  const GreedyOptions some = {.base = {}, .tests = {KvSpec{}}};
+  for (const auto& [prompts, options] :
+       {std::pair{none, some}, std::pair{empty, some}, std::pair{one, GreedyOptions{}}}) {
+    EXPECT_EQ(CompareGreedy(LoadedToy(), prompts, options).status().code(),
+              StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

@@ -1,80 +1,113 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "eval/divergence.h"
+#include "eval/predict.h"
+#include "eval/sessions.h"
 #include "kvant/eval.h"
-#include "model/model_impl.h"
-#include "model/session_impl.h"
 
 namespace kvant {
 namespace {
 
-Result<int32_t> LikeliestToken(Session& session) {
-  KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
+int32_t Likeliest(std::span<const float> logits) {
   return Argmax(logits.data(), static_cast<int64_t>(logits.size()));
 }
 
-// Tokens of an answer of `tokens` that both sessions give before the first that differs.
-Result<int64_t> EqualTokens(Session& base, Session& test, std::span<const int32_t> prompt,
-                            int64_t tokens, const std::atomic<bool>* cancel) {
-  KVANT_RETURN_IF_ERROR(base.Reset());
-  KVANT_RETURN_IF_ERROR(test.Reset());
-  KVANT_RETURN_IF_ERROR(base.Prefill(prompt, {.progress = {}, .cancel = cancel}));
-  KVANT_RETURN_IF_ERROR(test.Prefill(prompt, {.progress = {}, .cancel = cancel}));
-  for (int64_t equal = 0;; ++equal) {
-    KVANT_ASSIGN_OR_RETURN(const int32_t token, LikeliestToken(base));
-    KVANT_ASSIGN_OR_RETURN(const int32_t other, LikeliestToken(test));
-    if (token != other) return equal;
-    if (equal + 1 == tokens) return tokens;
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-      return Status::Cancelled("cancelled by the caller");
-    }
-    KVANT_RETURN_IF_ERROR(base.Decode(token));
-    KVANT_RETURN_IF_ERROR(test.Decode(token));
+// The answer of `tokens` tokens that a session gives.
+Result<std::vector<int32_t>> Answer(Session& session, std::span<const int32_t> prompt,
+                                    int64_t tokens, const std::atomic<bool>* cancel) {
+  KVANT_RETURN_IF_ERROR(session.Reset());
+  KVANT_RETURN_IF_ERROR(session.Prefill(prompt, {.progress = {}, .cancel = cancel}));
+  std::vector<int32_t> answer;
+  for (;;) {
+    KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
+    answer.push_back(Likeliest(logits));
+    if (static_cast<int64_t>(answer.size()) == tokens) return answer;
+    const std::span<const int32_t> token(&answer.back(), 1);
+    KVANT_RETURN_IF_ERROR(session.Prefill(token, {.progress = {}, .cancel = cancel}));
   }
+}
+
+// Tokens of `answer` that a session gives too, before its first that differs. It need not be asked
+// token by token: until then the tokens before each are those of the answer.
+Result<int64_t> EqualTokens(Session& session, std::span<const int32_t> prompt,
+                            std::span<const int32_t> answer, const std::atomic<bool>* cancel) {
+  KVANT_RETURN_IF_ERROR(session.Reset());
+  KVANT_RETURN_IF_ERROR(session.Prefill(prompt, {.progress = {}, .cancel = cancel}));
+  int64_t equal = 0;
+  KVANT_RETURN_IF_ERROR(
+      Predict(session, answer, cancel, [&](size_t i, std::span<const float> logits) {
+        if (Likeliest(logits) != answer[i]) return false;
+        ++equal;
+        return true;
+      }));
+  return equal;
+}
+
+Status CheckOptions(std::span<const std::vector<int32_t>> prompts, const GreedyOptions& options) {
+  if (prompts.empty() || options.tests.empty() || options.tokens < 1) {
+    return Status::InvalidArgument("cannot compare answers of " + std::to_string(options.tokens) +
+                                   " tokens to " + std::to_string(prompts.size()) +
+                                   " prompts with " + std::to_string(options.tests.size()) +
+                                   " caches");
+  }
+  for (const std::vector<int32_t>& prompt : prompts) {
+    if (prompt.empty()) return Status::InvalidArgument("a prompt is empty");
+  }
+  return Status::Ok();
+}
+
+GreedyAgreement Agreement(int64_t tokens, std::vector<int64_t> first_divergence) {
+  int64_t equal_prompts = 0, equal_tokens = 0;
+  for (const int64_t equal : first_divergence) {
+    equal_prompts += equal == tokens ? 1 : 0;
+    equal_tokens += equal;
+  }
+  const double prompts = static_cast<double>(first_divergence.size());
+  return {.tokens = tokens,
+          .first_divergence = std::move(first_divergence),
+          .share_equal = static_cast<double>(equal_prompts) / prompts,
+          .mean_equal_tokens = static_cast<double>(equal_tokens) / prompts};
 }
 
 }  // namespace
 
-Result<GreedyAgreement> CompareGreedy(const Model& model,
-                                      std::span<const std::vector<int32_t>> prompts,
-                                      const GreedyOptions& options, const RunControl& control) {
-  if (prompts.empty() || options.tokens < 1) {
-    return Status::InvalidArgument("cannot compare answers of " + std::to_string(options.tokens) +
-                                   " tokens to " + std::to_string(prompts.size()) + " prompts");
-  }
-  int64_t longest = 0;
+Result<std::vector<GreedyAgreement>> CompareGreedy(const Model& model,
+                                                   std::span<const std::vector<int32_t>> prompts,
+                                                   const GreedyOptions& options,
+                                                   const RunControl& control) {
+  KVANT_RETURN_IF_ERROR(CheckOptions(prompts, options));
+  size_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  const SessionOptions session = {.kv = options.base,
+                                  .context_tokens = static_cast<int64_t>(longest) + options.tokens,
+                                  .threads = options.threads,
+                                  .chunk_tokens = options.chunk_tokens};
+  KVANT_ASSIGN_OR_RETURN(std::vector<Session> sessions,
+                         MakeSessions(model, options.base, options.tests, session));
+  const int64_t total = static_cast<int64_t>(prompts.size() * sessions.size());
+  int64_t done = 0;
+  const auto tick = [&] {
+    if (control.progress) control.progress(++done, total);
+  };
+  std::vector<std::vector<int64_t>> divergences(options.tests.size());  // [tests][prompts]
   for (const std::vector<int32_t>& prompt : prompts) {
-    if (prompt.empty()) return Status::InvalidArgument("a prompt is empty");
-    longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+    KVANT_ASSIGN_OR_RETURN(const std::vector<int32_t> answer,
+                           Answer(sessions[0], prompt, options.tokens, control.cancel));
+    tick();
+    for (size_t i = 0; i < divergences.size(); ++i) {
+      KVANT_ASSIGN_OR_RETURN(const int64_t equal,
+                             EqualTokens(sessions[i + 1], prompt, answer, control.cancel));
+      divergences[i].push_back(equal);
+      tick();
+    }
   }
-  KVANT_ASSIGN_OR_RETURN(std::shared_ptr<ThreadPool> pool,
-                         ThreadPool::Create(ThreadCount(options.threads)));
-  SessionOptions session = {.kv = options.base,
-                            .context_tokens = longest + options.tokens,
-                            .threads = options.threads,
-                            .chunk_tokens = options.chunk_tokens};
-  KVANT_ASSIGN_OR_RETURN(Session base, SessionMaker::Create(model, session, pool));
-  session.kv = options.test;
-  KVANT_ASSIGN_OR_RETURN(Session test, SessionMaker::Create(model, session, pool));
-
-  const int64_t total = static_cast<int64_t>(prompts.size()) * options.tokens;
-  GreedyAgreement result;
-  result.tokens = options.tokens;
-  int64_t equal_prompts = 0, equal_tokens = 0;
-  for (const std::vector<int32_t>& prompt : prompts) {
-    KVANT_ASSIGN_OR_RETURN(const int64_t equal,
-                           EqualTokens(base, test, prompt, options.tokens, control.cancel));
-    result.first_divergence.push_back(equal);
-    equal_prompts += equal == options.tokens ? 1 : 0;
-    equal_tokens += equal;
-    const int64_t done = static_cast<int64_t>(result.first_divergence.size()) * options.tokens;
-    if (control.progress) control.progress(done, total);
+  std::vector<GreedyAgreement> results;
+  for (std::vector<int64_t>& divergence : divergences) {
+    results.push_back(Agreement(options.tokens, std::move(divergence)));
   }
-  const double count = static_cast<double>(prompts.size());
-  result.share_equal = static_cast<double>(equal_prompts) / count;
-  result.mean_equal_tokens = static_cast<double>(equal_tokens) / count;
-  return result;
+  return results;
 }
 
 }  // namespace kvant

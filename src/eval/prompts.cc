@@ -106,6 +106,14 @@ double ScoreAnswer(const TaskPrompt& prompt, std::string_view answer) {
   return static_cast<double>(found) / static_cast<double>(prompt.expected.size());
 }
 
+RandomStream CellStream(uint64_t seed, const TaskCell& cell) {
+  for (const int64_t part :
+       {static_cast<int64_t>(cell.kind), cell.length_tokens, int64_t{cell.depth_percent}}) {
+    seed = RandomStream(seed + static_cast<uint64_t>(part)).Next();
+  }
+  return RandomStream(seed);
+}
+
 std::string DrawNumber(int digits, RandomStream& random) {
   std::string number;
   for (int i = 0; i < digits; ++i) {

@@ -55,6 +55,9 @@ Result<int64_t> RoomForBlocks(const Model& model, const TaskText& text, int64_t 
 // Share of the expected items in an answer.
 double ScoreAnswer(const TaskPrompt& prompt, std::string_view answer);
 
+// What the questions of a cell are drawn from: the same whatever else is asked beside it.
+RandomStream CellStream(uint64_t seed, const TaskCell& cell);
+
 // A number of `digits` digits, the first of which is not 0.
 std::string DrawNumber(int digits, RandomStream& random);
 // `count` different everyday words.

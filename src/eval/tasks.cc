@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "eval/divergence.h"
+#include "eval/predict.h"
 #include "eval/prompts.h"
-#include "model/model_impl.h"
-#include "model/session_impl.h"
+#include "eval/sessions.h"
 
 namespace kvant {
 namespace {
 
-constexpr int64_t kSpareTokens = 8;  // an answer may be this much longer than the right one
+constexpr size_t kSpareTokens = 8;  // an answer may be this much longer than the right one
 
 // What one cache makes of one question.
 struct Outcome {
@@ -19,28 +19,49 @@ struct Outcome {
   double nll = 0;  // nats a token
 };
 
-// The right answer, token by token, appended to the session.
-Result<double> ForcedNll(Session& session, std::span<const int32_t> answer) {
-  double sum = 0;
-  for (size_t i = 0; i < answer.size(); ++i) {
-    KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
-    sum += CompareRows(logits.data(), logits.data(), static_cast<int64_t>(logits.size()), answer[i])
-               .nll_test;
-    if (i + 1 < answer.size()) KVANT_RETURN_IF_ERROR(session.Decode(answer[i]));
-  }
-  return sum / static_cast<double>(answer.size());
+// What a session says when it is led along the right answer.
+struct Forced {
+  double nll = 0;    // nats a token
+  size_t equal = 0;  // first tokens of the answer that it would have chosen itself
+};
+
+Result<Forced> ForceAnswer(Session& session, std::span<const int32_t> answer,
+                           const std::atomic<bool>* cancel) {
+  Forced forced;
+  KVANT_RETURN_IF_ERROR(
+      Predict(session, answer, cancel, [&](size_t i, std::span<const float> logits) {
+        const int64_t vocab = static_cast<int64_t>(logits.size());
+        forced.nll += CompareRows(logits.data(), logits.data(), vocab, answer[i]).nll_test;
+        if (forced.equal == i && Argmax(logits.data(), vocab) == answer[i]) ++forced.equal;
+        return true;
+      }));
+  forced.nll /= static_cast<double>(answer.size());
+  return forced;
 }
 
-Result<std::string> GreedyAnswer(Session& session, const TaskPrompt& prompt) {
+// Whether what follows could no longer change the score. A number may stand anywhere, so it cannot
+// be lost again; an item may still grow.
+bool Answered(const TaskPrompt& prompt, std::string_view answer) {
+  if (prompt.separator == 0) return ScoreAnswer(prompt, answer) == 1;
+  return answer.find('\n') != answer.npos;
+}
+
+// The greedy answer, whose first `known` tokens are those of the right one.
+Result<std::string> GreedyAnswer(Session& session, const TaskPrompt& prompt, size_t known,
+                                 const std::atomic<bool>* cancel) {
   const Tokenizer& tokenizer = session.model().tokenizer();
-  const int64_t longest = static_cast<int64_t>(prompt.answer.size()) + kSpareTokens;
+  const auto beginning = std::span(prompt.answer).first(known);
   std::string answer;
-  for (int64_t i = 0; i < longest; ++i) {
+  for (const int32_t token : beginning) answer += tokenizer.TokenBytes(token);
+  if (Answered(prompt, answer)) return answer;
+  KVANT_RETURN_IF_ERROR(session.Prefill(beginning, {.progress = {}, .cancel = cancel}));
+  const size_t longest = prompt.answer.size() + kSpareTokens;
+  for (size_t i = known; i < longest; ++i) {
     KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
     const int32_t token = Argmax(logits.data(), static_cast<int64_t>(logits.size()));
     if (tokenizer.IsEndOfGeneration(token)) break;
     answer += tokenizer.TokenBytes(token);
-    if (prompt.separator != 0 && answer.find('\n') != answer.npos) break;
+    if (Answered(prompt, answer)) break;
     if (i + 1 < longest) KVANT_RETURN_IF_ERROR(session.Decode(token));
   }
   return answer;
@@ -49,14 +70,14 @@ Result<std::string> GreedyAnswer(Session& session, const TaskPrompt& prompt) {
 Result<Outcome> Ask(Session& session, const TaskPrompt& prompt, const std::atomic<bool>* cancel) {
   KVANT_RETURN_IF_ERROR(session.Reset());
   KVANT_RETURN_IF_ERROR(session.Prefill(prompt.tokens, {.progress = {}, .cancel = cancel}));
-  Outcome outcome;
+  Forced forced;
   {
-    KVANT_ASSIGN_OR_RETURN(Session forced, session.Fork());
-    KVANT_ASSIGN_OR_RETURN(outcome.nll, ForcedNll(forced, prompt.answer));
+    KVANT_ASSIGN_OR_RETURN(Session fork, session.Fork());
+    KVANT_ASSIGN_OR_RETURN(forced, ForceAnswer(fork, prompt.answer, cancel));
   }
-  KVANT_ASSIGN_OR_RETURN(const std::string answer, GreedyAnswer(session, prompt));
-  outcome.score = ScoreAnswer(prompt, answer);
-  return outcome;
+  KVANT_ASSIGN_OR_RETURN(const std::string answer,
+                         GreedyAnswer(session, prompt, forced.equal, cancel));
+  return Outcome{.score = ScoreAnswer(prompt, answer), .nll = forced.nll};
 }
 
 Status CheckOptions(const Model& model, const TaskOptions& o) {
@@ -92,6 +113,23 @@ Result<TaskText> MakeQuestion(const Model& model, const std::vector<std::string>
   return MakeNeedle(model, sentences, cell.kind, cell.length_tokens, cell.depth_percent, random);
 }
 
+// Adds one question to the sums of a cell.
+void Count(const Outcome& base, const Outcome& test, TaskCell* cell) {
+  cell->base_right += base.score == 1 ? 1 : 0;
+  cell->kept += base.score == 1 && test.score == 1 ? 1 : 0;
+  cell->score += test.score;
+  cell->base_score += base.score;
+  cell->nll += test.nll;
+  cell->nll_base += base.nll;
+}
+
+// Sums become means.
+void Finish(TaskCell* cell) {
+  for (double* figure : {&cell->score, &cell->base_score, &cell->nll, &cell->nll_base}) {
+    *figure /= cell->questions;
+  }
+}
+
 // Cells without test and figures.
 std::vector<TaskCell> PlanCells(const TaskOptions& o) {
   std::vector<TaskCell> cells;
@@ -110,25 +148,24 @@ std::vector<TaskCell> PlanCells(const TaskOptions& o) {
   return cells;
 }
 
-// The base first, then the tests.
-Result<std::vector<Session>> MakeSessions(const Model& model, const TaskOptions& o) {
-  KVANT_ASSIGN_OR_RETURN(std::shared_ptr<ThreadPool> pool,
-                         ThreadPool::Create(ThreadCount(o.threads)));
-  // Room for an answer of any kind beside the longest prompt.
-  const int64_t longest = *std::max_element(o.lengths_tokens.begin(), o.lengths_tokens.end());
-  SessionOptions options = {.kv = o.base,
-                            .context_tokens = longest + 256,
-                            .threads = o.threads,
-                            .chunk_tokens = o.chunk_tokens};
-  std::vector<KvSpec> specs = {o.base};
-  specs.insert(specs.end(), o.tests.begin(), o.tests.end());
-  std::vector<Session> sessions;
-  for (const KvSpec& spec : specs) {
-    options.kv = spec;
-    KVANT_ASSIGN_OR_RETURN(Session session, SessionMaker::Create(model, options, pool));
-    sessions.push_back(std::move(session));
+// The questions of every cell, before the first is asked: a text that is too short for the last is
+// better known at once than after minutes. [cells][questions]
+Result<std::vector<std::vector<TaskPrompt>>> MakePrompts(const Model& model,
+                                                         std::string_view haystack,
+                                                         const TaskOptions& options,
+                                                         const std::vector<TaskCell>& plan) {
+  const std::vector<std::string> sentences = SplitSentences(haystack);
+  std::vector<std::vector<TaskPrompt>> prompts;
+  for (const TaskCell& cell : plan) {
+    RandomStream random = CellStream(options.seed, cell);
+    prompts.emplace_back();
+    for (int i = 0; i < options.questions; ++i) {
+      KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeQuestion(model, sentences, cell, random));
+      KVANT_ASSIGN_OR_RETURN(TaskPrompt prompt, EncodeTask(model, text));
+      prompts.back().push_back(std::move(prompt));
+    }
   }
-  return sessions;
+  return prompts;
 }
 
 }  // namespace
@@ -144,42 +181,46 @@ std::string_view TaskKindName(TaskKind kind) {
     case TaskKind::kSums:
       return "sums";
     case TaskKind::kJsonCopy:
-      return "json-copy";
+      return "json";
   }
   return "unknown";
 }
 
+bool NeedsHaystack(TaskKind kind) { return kind != TaskKind::kSums && kind != TaskKind::kJsonCopy; }
+
 Result<std::vector<TaskCell>> RunTasks(const Model& model, std::string_view haystack,
                                        const TaskOptions& options, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(CheckOptions(model, options));
-  KVANT_ASSIGN_OR_RETURN(std::vector<Session> sessions, MakeSessions(model, options));
-  const std::vector<std::string> sentences = SplitSentences(haystack);
   const std::vector<TaskCell> plan = PlanCells(options);
-  const int64_t total = static_cast<int64_t>(plan.size()) * options.questions;
+  KVANT_ASSIGN_OR_RETURN(const auto prompts, MakePrompts(model, haystack, options, plan));
+  // Room for an answer of any kind beside the longest prompt.
+  const auto longest =
+      std::max_element(options.lengths_tokens.begin(), options.lengths_tokens.end());
+  const SessionOptions session = {.kv = options.base,
+                                  .context_tokens = *longest + 256,
+                                  .threads = options.threads,
+                                  .chunk_tokens = options.chunk_tokens};
+  KVANT_ASSIGN_OR_RETURN(std::vector<Session> sessions,
+                         MakeSessions(model, options.base, options.tests, session));
+  const int64_t total = static_cast<int64_t>(plan.size() * sessions.size()) * options.questions;
   std::vector<TaskCell> cells;
   int64_t done = 0;
-  RandomStream random(options.seed);
-  for (const TaskCell& planned : plan) {
-    std::vector<Outcome> sums(sessions.size());
-    for (int question = 0; question < options.questions; ++question) {
-      KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeQuestion(model, sentences, planned, random));
-      KVANT_ASSIGN_OR_RETURN(const TaskPrompt prompt, EncodeTask(model, text));
+  for (size_t c = 0; c < plan.size(); ++c) {
+    std::vector<TaskCell> asked(options.tests.size(), plan[c]);
+    for (const TaskPrompt& prompt : prompts[c]) {
+      Outcome base;
       for (size_t i = 0; i < sessions.size(); ++i) {
         KVANT_ASSIGN_OR_RETURN(const Outcome outcome, Ask(sessions[i], prompt, control.cancel));
-        sums[i].score += outcome.score / options.questions;
-        sums[i].nll += outcome.nll / options.questions;
+        if (control.progress) control.progress(++done, total);
+        if (i == 0) base = outcome;
+        if (i > 0) Count(base, outcome, &asked[i - 1]);
       }
-      if (control.progress) control.progress(++done, total);
     }
-    for (size_t i = 1; i < sessions.size(); ++i) {
-      TaskCell cell = planned;
-      cell.test = static_cast<int>(i) - 1;
-      cell.score = sums[i].score;
-      cell.nll = sums[i].nll;
-      cell.base_score = sums[0].score;
-      cell.nll_base = sums[0].nll;
-      cells.push_back(cell);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      asked[i].test = static_cast<int>(i);
+      Finish(&asked[i]);
     }
+    cells.insert(cells.end(), asked.begin(), asked.end());
   }
   return cells;
 }

@@ -55,6 +55,7 @@ struct ToyModel {
     strings = {{"general.architecture", "llama"},
                {"tokenizer.ggml.model", "gpt2"},
                {"tokenizer.ggml.pre", "smollm"}};
+    for (int i = 0; i < shape.vocab; ++i) spellings.push_back("t" + std::to_string(i));
     Add("token_embd.weight", {e, vocab}, 1.0, random);
     if (!shape.tied) Add("output.weight", {e, vocab}, 2.0, random);
     Add("output_norm.weight", {e}, 1.0, random);
@@ -112,6 +113,7 @@ struct ToyModel {
   std::map<std::string, std::string> strings;
   std::map<std::string, std::vector<uint32_t>> arrays;
   std::map<std::string, Tensor> tensors;
+  std::vector<std::string> spellings;  // [vocab]
 
  private:
   void Write(GgufWriter& writer) const {
@@ -121,8 +123,6 @@ struct ToyModel {
     for (const auto& [key, value] : bools) ok(writer.AddBool(key, value));
     for (const auto& [key, value] : strings) ok(writer.AddString(key, value));
     for (const auto& [key, value] : arrays) ok(writer.AddU32Array(key, value));
-    std::vector<std::string> spellings;
-    for (int i = 0; i < shape.vocab; ++i) spellings.push_back("t" + std::to_string(i));
     ok(writer.AddStringArray("tokenizer.ggml.tokens",
                              std::vector<std::string_view>(spellings.begin(), spellings.end())));
     ok(writer.AddStringArray("tokenizer.ggml.merges", std::vector<std::string_view>{}));
