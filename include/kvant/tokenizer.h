@@ -1,7 +1,8 @@
 // Tokenizer: text to token ids and back, from a vocabulary that a model file carries.
 //
-// Byte-level BPE. Text is cut into words by the vocabulary's split pattern, every word becomes
-// bytes, and the best-ranked neighbouring pair is merged until none is left.
+// Two kinds. Byte-level BPE: text is cut into words by the vocabulary's split pattern, every word
+// becomes bytes, and the best-ranked neighbouring pair is merged until none is left. SentencePiece:
+// characters, spaces among them, join by the scores of the tokens that they make.
 // Thread rules: a Tokenizer is immutable; copies share it and all calls may run concurrently.
 #pragma once
 
@@ -23,21 +24,25 @@ enum class TokenType : int32_t {
   kNormal = 1,
   kUnknown = 2,
   kControl = 3,      // <|im_end|>: never printed, matched only where special tokens are allowed
-  kUserDefined = 4,  // printed, but matched whole as control tokens are
+  kUserDefined = 4,  // printed, but matched whole: as control tokens are, by SentencePiece always
   kUnused = 5,
   kByte = 6,
 };
 
 // A vocabulary as plain data. The views need to live only until Create returns.
 struct TokenizerData {
-  std::string model;                     // "gpt2": byte-level BPE
-  std::string pre;                       // name of the split pattern: "smollm", "llama-bpe", …
-  std::vector<std::string_view> tokens;  // by id, bytes written with GPT-2's printable stand-ins
+  std::string model;  // "gpt2": byte-level BPE; "llama": SentencePiece
+  // By id. "gpt2": bytes written with GPT-2's printable stand-ins; "llama": as they read, spaces as
+  // "▁" (user-defined ones may hold either), tokens of one byte as "<0xE2>".
+  std::vector<std::string_view> tokens;
   std::vector<int32_t> types;            // TokenType by id; empty means that all are normal
-  std::vector<std::string_view> merges;  // "left right", best first
+  std::string pre;                       // "gpt2": name of the split pattern: "smollm", …
+  std::vector<std::string_view> merges;  // "gpt2": "left right", best first
+  std::vector<float> scores;             // "llama": by id, the higher joins first
   int32_t bos = -1, eos = -1, unk = -1, pad = -1;  // -1 where the vocabulary has none
   bool add_bos = false;                            // Encode puts bos first
-  // A text that does not begin with a space is given one; pre "gpt-2" only, refused with others.
+  // Text is given a space in front, at its beginning and after special tokens. "gpt2": unless it
+  // begins with one, and with pre "gpt-2" only, refused with others.
   bool add_space_prefix = false;
 };
 
@@ -51,15 +56,17 @@ struct TextPart {
 class Tokenizer {
  public:
   // Checks everything and copies what it keeps. kUnsupported names an unknown model or pre and
-  // lists the known ones; kCorrupt names the token, merge or id that is wrong.
+  // lists the known ones; kCorrupt names the token, merge, score or id that is wrong.
   static Result<Tokenizer> Create(const TokenizerData& data);
 
   // Ids of `text`, after bos where the vocabulary asks for it. With parse_special the texts of
-  // control and user-defined tokens become those tokens: leftmost first, longest first.
+  // control and user-defined tokens become those tokens: leftmost first, longest first. Without it
+  // no text becomes a control token.
   //
   // Any bytes are accepted. Every byte that is not part of a valid UTF-8 character is a word of its
   // own and becomes its byte's token. A byte that the vocabulary has no token for is left out (some
-  // lack the bytes that UTF-8 never uses and a few control characters): see HasByteToken.
+  // lack the bytes that UTF-8 never uses and a few control characters): see HasByteToken. A
+  // character that a SentencePiece vocabulary can not spell becomes its unknown token.
   // kOutOfRange when the split pattern gives up on a text of several megabytes without a word
   // break.
   Result<std::vector<int32_t>> Encode(std::string_view text, bool parse_special) const;

@@ -17,11 +17,12 @@ namespace {
 Result<Model::Impl> LoadImpl(const GgufFile& file, const ModelOptions& options, ThreadPool& pool) {
   KVANT_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(file));
   KVANT_ASSIGN_OR_RETURN(Tokenizer tokenizer, LoadTokenizer(file));
+  Result<ChatTemplate> chat_template = LoadChatTemplate(file, tokenizer);
   KVANT_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(file, config, pool));
   return Model::Impl{.path = {},
                      .config = std::move(config),
                      .tokenizer = std::move(tokenizer),
-                     .chat_template = LoadChatTemplate(file),
+                     .chat_template = std::move(chat_template),
                      .weights = std::move(weights),
                      .file_bytes = static_cast<int64_t>(file.bytes().size()),
                      .file_hash = Xxh64(file.bytes()),

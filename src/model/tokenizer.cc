@@ -1,13 +1,11 @@
 #include "kvant/tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <unordered_map>
 #include <utility>
 
-#include "model/bpe.h"
-#include "model/pre_tokenizer.h"
+#include "model/bpe_encoder.h"
+#include "model/sentence_piece_encoder.h"
 #include "model/tokenizer_vocab.h"
 #include "model/unicode_bytes.h"
 
@@ -18,68 +16,57 @@ namespace {
 constexpr std::string_view kEndings[] = {"<|im_end|>", "<|endoftext|>",   "<|eot_id|>",
                                          "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>"};
 
+// The kinds of vocabularies, by the names that GGUF files have for them.
+struct VocabularyKind {
+  std::string_view model;
+  TokenSpelling spelling;
+  Result<std::unique_ptr<TokenEncoder>> (*make_encoder)(const TokenizerData&,
+                                                        const TokenizerVocab&);
+};
+constexpr VocabularyKind kKinds[] = {
+    {"gpt2", TokenSpelling::kByteStandIns, BpeEncoder::Create},
+    {"llama", TokenSpelling::kSentencePiece, SentencePieceEncoder::Create},
+};
+
+Result<const VocabularyKind*> FindKind(const std::string& model) {
+  std::string known;
+  for (const VocabularyKind& kind : kKinds) {
+    if (kind.model == model) return &kind;
+    known += (known.empty() ? "" : ", ") + std::string(kind.model);
+  }
+  return Status::Unsupported("unknown tokenizer model '" + Beginning(model) + "'; known: " + known);
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
-  Impl(TokenizerVocab vocab_in, PreTokenizer pre_tokenizer_in, Bpe bpe_in)
-      : vocab(std::move(vocab_in)),
-        pre_tokenizer(std::move(pre_tokenizer_in)),
-        bpe(std::move(bpe_in)) {}
+  explicit Impl(TokenizerVocab vocab_in) : vocab(std::move(vocab_in)) {}
 
-  // The state of one Encode call.
-  struct Run {
-    Bpe::Scratch scratch;
-    std::vector<std::string_view> words;
-    std::vector<int32_t> ids;
-  };
-
-  void IndexWords();
   void FindEndings();
-  Status EncodeText(std::string_view text, Run& run) const;
-  Status EncodePlain(std::string_view text, Run& run) const;
-  void EncodeWord(std::string_view word, Run& run) const;
+  Status EncodeText(std::string_view text, std::vector<int32_t>& ids) const;
+  Status EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
   Result<std::vector<int32_t>> Encode(
       std::string_view text, std::span<const std::pair<size_t, size_t>> special_ranges) const;
 
   TokenizerVocab vocab;
-  PreTokenizer pre_tokenizer;
-  Bpe bpe;
-  std::unordered_map<std::string_view, int32_t>
-      word_ids;  // bytes of normal tokens, if merges yield
+  std::unique_ptr<const TokenEncoder> encoder;
   std::vector<int32_t> endings;
   int32_t bos = -1, eos = -1, unk = -1, pad = -1;
   bool add_bos = false;
-  bool add_space_prefix = false;
 };
 
 Result<Tokenizer> Tokenizer::Create(const TokenizerData& data) {
-  if (data.model != "gpt2") {
-    return Status::Unsupported("unknown tokenizer model '" + Beginning(data.model) +
-                               "'; known: gpt2");
-  }
-  KVANT_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(data.pre));
-  if (data.add_space_prefix && !pre_tokenizer.takes_space_prefix()) {
-    return Status::Unsupported("a space prefix has no meaning with the pre-tokenizer '" + data.pre +
-                               "'");
-  }
-  KVANT_ASSIGN_OR_RETURN(TokenizerVocab vocab, TokenizerVocab::Create(data));
-  KVANT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(vocab.spelling_to_id(), data.merges));
-  auto impl = std::make_shared<Impl>(std::move(vocab), std::move(pre_tokenizer), std::move(bpe));
+  KVANT_ASSIGN_OR_RETURN(const VocabularyKind* const kind, FindKind(data.model));
+  KVANT_ASSIGN_OR_RETURN(TokenizerVocab vocab, TokenizerVocab::Create(data, kind->spelling));
+  auto impl = std::make_shared<Impl>(std::move(vocab));
+  KVANT_ASSIGN_OR_RETURN(impl->encoder, kind->make_encoder(data, impl->vocab));
   impl->bos = data.bos;
   impl->eos = data.eos;
   impl->unk = data.unk;
   impl->pad = data.pad;
   impl->add_bos = data.add_bos;
-  impl->add_space_prefix = data.add_space_prefix;
-  if (impl->pre_tokenizer.ignore_merges()) impl->IndexWords();
   impl->FindEndings();
   return Tokenizer(std::shared_ptr<const Impl>(std::move(impl)));
-}
-
-void Tokenizer::Impl::IndexWords() {
-  for (int32_t id = 0; id < vocab.size(); ++id) {
-    if (vocab.type(id) == TokenType::kNormal) word_ids.try_emplace(vocab.bytes(id), id);
-  }
 }
 
 void Tokenizer::Impl::FindEndings() {
@@ -91,16 +78,8 @@ void Tokenizer::Impl::FindEndings() {
   }
 }
 
-void Tokenizer::Impl::EncodeWord(std::string_view word, Run& run) const {
-  if (const auto it = word_ids.find(word); it != word_ids.end()) {
-    run.ids.push_back(it->second);
-  } else {
-    bpe.Append(word, run.scratch, run.ids);
-  }
-}
-
-// Text without special tokens, which may hold invalid UTF-8: those bytes are words of their own.
-Status Tokenizer::Impl::EncodePlain(std::string_view text, Run& run) const {
+// Text without special tokens, which may hold invalid UTF-8: those bytes stand for themselves.
+Status Tokenizer::Impl::EncodePlain(std::string_view text, std::vector<int32_t>& ids) const {
   while (!text.empty()) {
     size_t valid = 0;
     Utf8Char stop{Utf8Kind::kComplete, 0, 0};
@@ -109,23 +88,23 @@ Status Tokenizer::Impl::EncodePlain(std::string_view text, Run& run) const {
       if (stop.kind != Utf8Kind::kComplete) break;
       valid += static_cast<size_t>(stop.bytes);
     }
-    run.words.clear();
-    KVANT_RETURN_IF_ERROR(pre_tokenizer.Split(text.substr(0, valid), run.words));
-    for (const std::string_view word : run.words) EncodeWord(word, run);
+    KVANT_RETURN_IF_ERROR(encoder->Append(text.substr(0, valid), ids));
     text.remove_prefix(valid);
     if (text.empty()) break;
-    for (int i = 0; i < stop.bytes; ++i)
-      bpe.Append(text.substr(static_cast<size_t>(i), 1), run.scratch, run.ids);
+    for (int i = 0; i < stop.bytes; ++i) {
+      const int32_t id = encoder->byte_token(static_cast<uint8_t>(text[static_cast<size_t>(i)]));
+      if (id >= 0) ids.push_back(id);
+    }
     text.remove_prefix(static_cast<size_t>(stop.bytes));
   }
   return Status::Ok();
 }
 
-Status Tokenizer::Impl::EncodeText(std::string_view text, Run& run) const {
-  if (!add_space_prefix || text.empty() || text[0] == ' ') return EncodePlain(text, run);
+Status Tokenizer::Impl::EncodeText(std::string_view text, std::vector<int32_t>& ids) const {
+  if (text.empty() || !encoder->WantsSpaceBefore(text)) return EncodePlain(text, ids);
   std::string prefixed(1, ' ');
   prefixed += text;
-  return EncodePlain(prefixed, run);
+  return EncodePlain(prefixed, ids);
 }
 
 // special_ranges: [begin, end) byte ranges, ascending, in which special tokens may be named.
@@ -134,8 +113,8 @@ Result<std::vector<int32_t>> Tokenizer::Impl::Encode(
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     return Status::OutOfRange("a text of " + std::to_string(text.size()) + " bytes is too long");
   }
-  Run run;
-  if (add_bos) run.ids.push_back(bos);
+  std::vector<int32_t> ids;
+  if (add_bos) ids.push_back(bos);
   size_t done = 0;
   for (const auto& [begin, end] : special_ranges) {
     for (size_t at = begin; at < end;) {
@@ -144,14 +123,14 @@ Result<std::vector<int32_t>> Tokenizer::Impl::Encode(
         ++at;
         continue;
       }
-      KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done, at - done), run));
-      run.ids.push_back(*special);
+      KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done, at - done), ids));
+      ids.push_back(*special);
       at += vocab.bytes(*special).size();
       done = at;
     }
   }
-  KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done), run));
-  return std::move(run.ids);
+  KVANT_RETURN_IF_ERROR(EncodeText(text.substr(done), ids));
+  return ids;
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool parse_special) const {
@@ -201,7 +180,7 @@ bool Tokenizer::IsEndOfGeneration(int32_t id) const {
   return std::find(impl_->endings.begin(), impl_->endings.end(), id) != impl_->endings.end();
 }
 
-bool Tokenizer::HasByteToken(uint8_t byte) const { return impl_->bpe.byte_token(byte) >= 0; }
+bool Tokenizer::HasByteToken(uint8_t byte) const { return impl_->encoder->byte_token(byte) >= 0; }
 
 int32_t Tokenizer::vocab_size() const { return impl_->vocab.size(); }
 int32_t Tokenizer::bos() const { return impl_->bos; }

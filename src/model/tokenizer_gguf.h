@@ -12,7 +12,8 @@ namespace kvant {
 // and of Tokenizer::Create.
 Result<Tokenizer> LoadTokenizer(const GgufFile& file);
 
-// kUnsupported where the file has no template, or one that is not known.
-Result<ChatTemplate> LoadChatTemplate(const GgufFile& file);
+// The file's template or, where it has none, the one whose turns its control tokens spell: Gemma's.
+// kUnsupported where it has neither, or a template that is not known.
+Result<ChatTemplate> LoadChatTemplate(const GgufFile& file, const Tokenizer& tokenizer);
 
 }  // namespace kvant

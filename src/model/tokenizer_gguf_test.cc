@@ -84,7 +84,9 @@ TEST(TokenizerGguf, AFileWithoutAChatTemplateSaysSo) {
   const std::vector<std::byte> bytes = RequiredKeys().ToBytes();
   const Result<GgufFile> file = GgufFile::Parse(bytes);
   ASSERT_TRUE(file.ok());
-  EXPECT_EQ(LoadChatTemplate(*file).status().message(),
+  const Result<Tokenizer> tokenizer = LoadTokenizer(*file);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(LoadChatTemplate(*file, *tokenizer).status().message(),
             "the model has no chat template, so it takes plain prompts only");
 }
 

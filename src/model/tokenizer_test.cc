@@ -244,8 +244,9 @@ TEST(Tokenizer, EmptySpellingsAreAcceptedAndNeverMatch) {
 TEST(Tokenizer, UnknownModelsAndPatternsAreRefusedByName) {
   VocabularyBuilder v;
   TokenizerData data = v.Data();
-  data.model = "llama";
-  ExpectRefused(data, StatusCode::kUnsupported, "unknown tokenizer model 'llama'; known: gpt2");
+  data.model = "bert";
+  ExpectRefused(data, StatusCode::kUnsupported,
+                "unknown tokenizer model 'bert'; known: gpt2, llama");
   ExpectRefused(
       v.Data("default"), StatusCode::kUnsupported,
       "unknown pre-tokenizer 'default'; known: gpt-2, gpt2, llama-bpe, llama3, qwen2, smollm");

@@ -1,6 +1,7 @@
 #include "model/tokenizer_vocab.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -46,16 +47,46 @@ bool IsSpecial(TokenType type) {
 
 // Special tokens are spelled as they read, all others byte by byte. A spelling that stands for no
 // bytes (some vocabularies hold a few) means itself; no merge can reach it.
-std::string BytesOf(std::string_view spelling, TokenType type) {
+std::string StandInBytes(std::string_view spelling, TokenType type) {
   if (!IsSpecial(type) && type != TokenType::kUnknown) {
     if (std::optional<std::string> bytes = SpellingToBytes(spelling)) return *std::move(bytes);
   }
   return std::string(spelling);
 }
 
+// The byte that "<0xE2>" names; nullopt for another spelling.
+std::optional<uint8_t> NamedByte(std::string_view spelling) {
+  if (spelling.size() != 6 || !spelling.starts_with("<0x") || spelling[5] != '>') return {};
+  uint8_t byte = 0;
+  const char *const digits = spelling.data() + 3, *const end = digits + 2;
+  const auto [stop, error] = std::from_chars(digits, end, byte, 16);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return byte;
+}
+
+Result<std::string> SentencePieceBytes(std::string_view spelling, TokenType type) {
+  if (type == TokenType::kByte) {
+    const std::optional<uint8_t> byte = NamedByte(spelling);
+    if (!byte) return Status::Corrupt("names no byte");
+    return std::string(1, static_cast<char>(*byte));
+  }
+  std::string bytes(spelling);
+  if (type == TokenType::kControl || type == TokenType::kUnknown) return bytes;
+  for (size_t at = 0; (at = bytes.find(kSentencePieceSpace, at)) != bytes.npos; ++at) {
+    bytes.replace(at, kSentencePieceSpace.size(), " ");
+  }
+  return bytes;
+}
+
+Result<std::string> BytesOf(std::string_view text, TokenType type, TokenSpelling spelling) {
+  if (spelling == TokenSpelling::kSentencePiece) return SentencePieceBytes(text, type);
+  return StandInBytes(text, type);
+}
+
 }  // namespace
 
-Result<TokenizerVocab> TokenizerVocab::Create(const TokenizerData& data) {
+Result<TokenizerVocab> TokenizerVocab::Create(const TokenizerData& data,
+                                              TokenSpelling spelling_kind) {
   KVANT_RETURN_IF_ERROR(CheckSizes(data));
   KVANT_RETURN_IF_ERROR(CheckIds(data));
   TokenizerVocab vocab;
@@ -76,14 +107,22 @@ Result<TokenizerVocab> TokenizerVocab::Create(const TokenizerData& data) {
     }
     const auto type = static_cast<TokenType>(number);
     vocab.types_.push_back(type);
-    vocab.bytes_.push_back(BytesOf(spelling, type));
+    Result<std::string> bytes = BytesOf(spelling, type, spelling_kind);
+    if (!bytes.ok()) {
+      return Status::Corrupt(Describe(i, spelling) + " " + bytes.status().message());
+    }
+    vocab.bytes_.push_back(std::move(bytes).value());
     if (spelling.empty()) continue;
     const auto [it, inserted] = vocab.ids_.try_emplace(spelling, id);
     if (!inserted) {
       return Status::Corrupt(Describe(i, spelling) + " is spelled as token " +
                              std::to_string(it->second) + " is");
     }
-    if (IsSpecial(type)) vocab.specials_[static_cast<uint8_t>(spelling[0])].push_back(id);
+    const bool found_by_encoder =
+        spelling_kind == TokenSpelling::kSentencePiece && type == TokenType::kUserDefined;
+    if (IsSpecial(type) && !found_by_encoder) {
+      vocab.specials_[static_cast<uint8_t>(spelling[0])].push_back(id);
+    }
   }
   for (std::vector<int32_t>& specials : vocab.specials_) {
     std::stable_sort(specials.begin(), specials.end(), [&](int32_t a, int32_t b) {

@@ -14,12 +14,20 @@
 
 namespace kvant {
 
+// How a vocabulary writes the bytes of its tokens.
+enum class TokenSpelling {
+  kByteStandIns,   // every byte as one printable character (unicode_bytes.h)
+  kSentencePiece,  // as they read, but for spaces; tokens of one byte as "<0xE2>"
+};
+
+inline constexpr std::string_view kSentencePieceSpace = "\u2581";
+
 // Owns its strings. Thread rules: immutable. Not copyable: the index points into the spellings.
 class TokenizerVocab {
  public:
   // kCorrupt names the token or id that is wrong: an unknown type, a spelling that two ids share, a
-  // special id outside the vocabulary, add_bos without a bos.
-  static Result<TokenizerVocab> Create(const TokenizerData& data);
+  // special id outside the vocabulary, add_bos without a bos, a byte token that names no byte.
+  static Result<TokenizerVocab> Create(const TokenizerData& data, TokenSpelling spelling);
   TokenizerVocab(TokenizerVocab&&) = default;
   TokenizerVocab& operator=(TokenizerVocab&&) = default;
   TokenizerVocab(const TokenizerVocab&) = delete;
@@ -32,7 +40,8 @@ class TokenizerVocab {
 
   const std::unordered_map<std::string_view, int32_t>& spelling_to_id() const { return ids_; }
 
-  // The longest control or user-defined token that `text` begins with.
+  // The longest control token that `text` begins with, or user-defined one where these are not the
+  // encoder's to find, as they are SentencePiece's.
   std::optional<int32_t> SpecialAt(std::string_view text) const;
 
  private:

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
 #include "model/chat_template.h"
+#include "model/token_golden_for_test.h"
 #include "model/tokenizer_gguf.h"
 
 namespace kvant {
@@ -23,45 +22,7 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 constexpr char kModel[] = KVANT_SOURCE_DIR "/models/smollm2-135m-instruct-q4_1.gguf";
-constexpr char kGolden[] = KVANT_SOURCE_DIR "/tests/golden/smollm2_tokens.txt";
-
-std::string Unescape(const std::string& field) {
-  std::string text;
-  for (size_t i = 0; i < field.size(); ++i) {
-    if (field[i] != '\\') {
-      text.push_back(field[i]);
-      continue;
-    }
-    text.push_back(static_cast<char>(std::stoi(field.substr(i + 2, 2), nullptr, 16)));
-    i += 3;
-  }
-  return text;
-}
-
-Ids ParseIds(const std::string& field) {
-  std::istringstream in(field);
-  Ids ids;
-  for (int32_t id; in >> id;) ids.push_back(id);
-  return ids;
-}
-
-// The golden lines of one kind, as fields; ids stay text.
-std::vector<std::vector<std::string>> GoldenLines(const std::string& kind) {
-  std::ifstream file(kGolden);
-  std::vector<std::vector<std::string>> lines;
-  for (std::string line; std::getline(file, line);) {
-    std::vector<std::string> fields(1);
-    for (const char c : line) {
-      if (c == '\t') {
-        fields.emplace_back();
-      } else {
-        fields.back().push_back(c);
-      }
-    }
-    if (fields[0] == kind) lines.push_back(fields);
-  }
-  return lines;
-}
+constexpr char kGolden[] = "smollm2_tokens.txt";
 
 class TokenizerSmolLm2 : public testing::Test {
  protected:
@@ -72,7 +33,7 @@ class TokenizerSmolLm2 : public testing::Test {
     Result<Tokenizer> tokenizer = LoadTokenizer(*file);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
     tokenizer_ = *tokenizer;
-    Result<ChatTemplate> chat = LoadChatTemplate(*file);
+    Result<ChatTemplate> chat = LoadChatTemplate(*file, *tokenizer);
     ASSERT_TRUE(chat.ok()) << chat.status().message();
     chat_ = *chat;
   }
@@ -82,7 +43,7 @@ class TokenizerSmolLm2 : public testing::Test {
 };
 
 TEST_F(TokenizerSmolLm2, IdsAreThoseOfHuggingFace) {
-  const auto lines = GoldenLines("text");
+  const auto lines = GoldenLines(kGolden, "text");
   EXPECT_GE(lines.size(), 60u);
   for (const auto& line : lines) {
     ASSERT_EQ(line.size(), 3u) << line[1];
@@ -93,7 +54,7 @@ TEST_F(TokenizerSmolLm2, IdsAreThoseOfHuggingFace) {
 }
 
 TEST_F(TokenizerSmolLm2, StreamedTextIsTheTextThatWasEncoded) {
-  for (const auto& line : GoldenLines("text")) {
+  for (const auto& line : GoldenLines(kGolden, "text")) {
     const std::string text = Unescape(line[1]);
     Utf8Stream stream;
     std::string streamed;
@@ -104,7 +65,7 @@ TEST_F(TokenizerSmolLm2, StreamedTextIsTheTextThatWasEncoded) {
 }
 
 TEST_F(TokenizerSmolLm2, PromptsAreThoseOfTheModelsOwnTemplate) {
-  const auto lines = GoldenLines("chat");
+  const auto lines = GoldenLines(kGolden, "chat");
   EXPECT_GE(lines.size(), 7u);
   for (const auto& line : lines) {
     ASSERT_GE(line.size(), 6u);

@@ -1,0 +1,97 @@
+// The tokenizer and chat template of Gemma 3 against Hugging Face's tokenizers, whose answers
+// scripts/oracles/sentence_piece_golden.py keeps in tests/golden/gemma3_tokens.txt.
+// `scripts/models --gemma` fetches the file.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gguf/gguf_file.h"
+#include "kvant/tokenizer.h"
+#include "kvant/utf8_stream.h"
+#include "model/chat_template.h"
+#include "model/token_golden_for_test.h"
+#include "model/tokenizer_gguf.h"
+
+namespace kvant {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+constexpr char kModel[] = KVANT_SOURCE_DIR "/models/gemma3-270m-q4_k_m.gguf";
+constexpr char kGolden[] = "gemma3_tokens.txt";
+
+class TokenizerGemma3 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "no " << kModel;
+    const Result<GgufFile> file = GgufFile::Open(kModel);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    Result<Tokenizer> tokenizer = LoadTokenizer(*file);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = *tokenizer;
+    Result<ChatTemplate> chat = LoadChatTemplate(*file, *tokenizer);
+    ASSERT_TRUE(chat.ok()) << chat.status().message();
+    chat_ = *chat;
+  }
+
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_;
+};
+
+TEST_F(TokenizerGemma3, IdsAreThoseOfHuggingFaceAfterBos) {
+  const auto lines = GoldenLines(kGolden, "text");
+  EXPECT_GE(lines.size(), 70u);
+  for (const auto& line : lines) {
+    Ids expected = ParseIds(line.at(2));
+    expected.insert(expected.begin(), tokenizer_->bos());
+    const Result<Ids> ids = tokenizer_->Encode(Unescape(line.at(1)), true);
+    ASSERT_TRUE(ids.ok()) << ids.status().message();
+    EXPECT_EQ(*ids, expected) << line[1];
+  }
+}
+
+TEST_F(TokenizerGemma3, StreamedTextIsTheTextThatWasEncoded) {
+  for (const auto& line : GoldenLines(kGolden, "text")) {
+    const std::string text = Unescape(line.at(1));
+    if (text.find("▁") != text.npos) continue;  // comes back as a space
+    Utf8Stream stream;
+    std::string streamed;
+    for (const int32_t id : ParseIds(line.at(2))) {
+      streamed += stream.Append(tokenizer_->TokenBytes(id));
+    }
+    EXPECT_EQ(streamed + stream.Flush(), text);
+  }
+}
+
+// The file holds no template: the one that its control tokens spell is taken.
+TEST_F(TokenizerGemma3, ChatsAreWrittenInGemmasTurnsAndEndWithThem) {
+  const std::vector<ChatMessage> messages = {{"user", " <end_of_turn>Hi\n"}};
+  const Result<std::vector<TextPart>> parts = chat_->Render(messages, true);
+  ASSERT_TRUE(parts.ok());
+  const Result<Ids> ids = tokenizer_->EncodeParts(*parts);
+  ASSERT_TRUE(ids.ok());
+  const int32_t begin = tokenizer_->FindToken("<start_of_turn>").value();
+  const int32_t end = tokenizer_->FindToken("<end_of_turn>").value();
+  ASSERT_GE(ids->size(), 4u);
+  EXPECT_EQ(Ids(ids->begin(), ids->begin() + 2), (Ids{tokenizer_->bos(), begin}));
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), begin), 2);
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), end), 1) << "the one that was typed is text";
+  EXPECT_EQ(*tokenizer_->Decode(*ids), "user\n<end_of_turn>Hi\nmodel\n");
+  EXPECT_TRUE(tokenizer_->IsEndOfGeneration(end));
+  EXPECT_TRUE(tokenizer_->IsEndOfGeneration(tokenizer_->FindToken("<eos>").value()));
+}
+
+TEST_F(TokenizerGemma3, BytesThatAreNoCharactersBecomeTheirTokens) {
+  const Result<Ids> ids = tokenizer_->Encode("a\xff", false);
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(ids->back(), tokenizer_->FindToken("<0xFF>"));
+  EXPECT_TRUE(tokenizer_->HasByteToken(0x00));
+  EXPECT_EQ(*tokenizer_->Decode(*ids), "a\xff");
+}
+
+}  // namespace
+}  // namespace kvant
