@@ -60,11 +60,11 @@ KvGeometry GeometryOf(const std::string& path, const GgufSummary& file) {
     throw Failure(kExitFailed,
                   fmt::format("'{}' has no KV geometry: {}", path, file.geometry_problem));
   }
-  if (file.sliding_window_tokens > 0) {
+  if (file.sliding_window_tokens > 0 && file.layer_windows.empty()) {
     throw Failure(
         kExitFailed,
-        fmt::format("'{}': some layers of {} see only {} tokens, which this version does not "
-                    "estimate",
+        fmt::format("'{}': some layers of {} see only {} tokens, and this version does not "
+                    "know which",
                     path, file.architecture, file.sliding_window_tokens));
   }
   return *file.geometry;
@@ -97,14 +97,17 @@ Request Resolve(const ExplainOptions& options) {
   Check(CheckKvSpec(spec, geometry));
   const Device device = options.device == "cpu" ? Unwrap(MeasureThisMachine(options.threads))
                                                 : UnwrapArgument(FindDevice(options.device));
-  request.cache =
-      UnwrapArgument(ExplainKv(geometry, spec, options.context_tokens, options.batch, device));
+  const std::vector<int64_t> windows =
+      request.file ? request.file->layer_windows : std::vector<int64_t>();
+  request.cache = UnwrapArgument(
+      ExplainKv(geometry, spec, options.context_tokens, options.batch, device, windows));
   return request;
 }
 
 Json CostJson(const PageCost& cost) {
   return {{"bytes_per_token", Number(cost.bytes_per_token)},
           {"bytes", cost.bytes},
+          {"read_bytes", cost.read_bytes},
           {"effective_bits", Number(cost.effective_bits)},
           {"stream_ms", cost.stream_ms},
           {"code_bytes_per_token", Number(cost.code_bytes_per_token)},
@@ -128,6 +131,7 @@ void AddCacheJson(const KvExplanation& e, Json* json) {
   (*json)["context_tokens"] = e.context_tokens;
   (*json)["batch"] = e.batch;
   (*json)["page_tokens"] = e.page_tokens;
+  (*json)["layer_windows_tokens"] = LayerWindowsJson(e.layer_windows);
   (*json)["f16"] = CostJson(e.f16);
   (*json)["kv"] = CostJson(e.kv);
   (*json)["ratio"] = e.ratio;

@@ -22,16 +22,20 @@ std::string SideGroups(const Format& f, int head_dim, std::string_view side) {
 
 std::string SetupText(const KvExplanation& e) {
   const KvGeometry& g = e.geometry;
+  const std::string windows = LayerWindowsText(e.layer_windows);
   return fmt::format(
       "Shape    {}, {} of {} channels, {} ({} per KV head)\n"
+      "{}"
       "Context  {}, {}\n"
       "Formats  {}\n"
       "Device   {}, reads {}\n"
       "         ({})\n",
       Plural(g.layers, "layer"), Plural(g.kv_heads, "KV head"), g.head_dim,
-      Plural(g.q_heads, "query head"), g.group_ratio(), Plural(e.context_tokens, "token"),
-      Plural(e.batch, "sequence"), LayerFormatsText(e.spec, g.layers), e.device.title,
-      HumanRate(e.device.read_bytes_per_s), e.device.source);
+      Plural(g.q_heads, "query head"), g.group_ratio(),
+      windows.empty() ? "" : fmt::format("Windows  {}\n", windows),
+      Plural(e.context_tokens, "token"), Plural(e.batch, "sequence"),
+      LayerFormatsText(e.spec, g.layers), e.device.title, HumanRate(e.device.read_bytes_per_s),
+      e.device.source);
 }
 
 std::string TokenText(const KvExplanation& e) {
@@ -61,7 +65,7 @@ std::string TokenText(const KvExplanation& e) {
 std::string ContextText(const KvExplanation& e) {
   std::string text = fmt::format("What {} cost{}\n", Plural(e.context_tokens * e.batch, "token"),
                                  e.context_tokens * e.batch == 1 ? "s" : "");
-  Table table({"", "bytes", "size", "bits/value", "one pass"});
+  Table table({"", "bytes", "size", "bits/value", "one step"});
   const auto bits = [](double value) { return fmt::format("{:.2f}", value); };
   const auto add = [&](const char* name, int64_t bytes, std::string bits_cell,
                        std::string pass_cell) {
@@ -89,10 +93,11 @@ std::string ContextText(const KvExplanation& e) {
 std::string BoundText(const KvExplanation& e) {
   const Device& d = e.device;
   std::string text = "What limits a decode step\n";
-  text += fmt::format(
-      "  Every step reads the whole cache once: {} of pages at {} take {}, f16 took {}.\n",
-      HumanBytes(static_cast<double>(e.kv.bytes)), HumanRate(d.read_bytes_per_s),
-      HumanTime(e.kv.stream_ms), HumanTime(e.f16.stream_ms));
+  text +=
+      fmt::format("  Every step reads {} once: {} of pages at {} take {}, f16 took {}.\n",
+                  e.kv.read_bytes < e.kv.bytes ? "what its layers see" : "the whole cache",
+                  HumanBytes(static_cast<double>(e.kv.read_bytes)), HumanRate(d.read_bytes_per_s),
+                  HumanTime(e.kv.stream_ms), HumanTime(e.f16.stream_ms));
   text += fmt::format("  Its attention needs {:.3g} GFLOP, {:.2f} for each byte read",
                       e.flops / 1e9, e.flops_per_byte);
   if (d.matrix_flops_per_s > 0) {

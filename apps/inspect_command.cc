@@ -109,11 +109,12 @@ std::string CacheText(const GgufSummary& s) {
                    : ""});
   }
   text += table.Text();
-  if (s.sliding_window_tokens > 0) {
-    text += fmt::format(
-        "  Some layers see only {} tokens and would need no more; the figures are for layers that "
-        "see all.\n",
-        Grouped(s.sliding_window_tokens));
+  const std::string windows = LayerWindowsText(s.layer_windows);
+  if (!windows.empty()) {
+    text += fmt::format("  {}: they hold as much, but read no more.\n", windows);
+  } else if (s.sliding_window_tokens > 0) {
+    text += fmt::format("  Some layers see only {} tokens; kvant does not know which.\n",
+                        Grouped(s.sliding_window_tokens));
   }
   return text + "  Pages alone; kvant explain -m adds window and sinks.\n";
 }
@@ -126,6 +127,7 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
   json["context_tokens"] = s.context_tokens > 0 ? Json(s.context_tokens) : Json(nullptr);
   json["sliding_window_tokens"] =
       s.sliding_window_tokens > 0 ? Json(s.sliding_window_tokens) : Json(nullptr);
+  json["layer_windows_tokens"] = LayerWindowsJson(s.layer_windows);
   json["geometry"] = nullptr;
   json["kv_bytes_per_token"] = nullptr;
   if (s.geometry) {

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -72,6 +73,18 @@ std::string LayerFormatsText(const KvSpec& spec, int layers) {
   }
   if (!skipped.empty()) text += fmt::format("; f16 in layers {}", skipped);
   return text;
+}
+
+Json LayerWindowsJson(const std::vector<int64_t>& layer_windows) {
+  return LayerWindowsText(layer_windows).empty() ? Json(nullptr) : Json(layer_windows);
+}
+
+std::string LayerWindowsText(const std::vector<int64_t>& layer_windows) {
+  const auto all = std::count(layer_windows.begin(), layer_windows.end(), 0);
+  const auto count = static_cast<int64_t>(layer_windows.size()) - all;
+  if (count == 0) return "";
+  return fmt::format("{} of {} layers see only the newest {} tokens", count, layer_windows.size(),
+                     *std::max_element(layer_windows.begin(), layer_windows.end()));
 }
 
 Json Number(double value) {

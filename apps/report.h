@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "kvant/format.h"
 
@@ -20,6 +21,11 @@ void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, J
 Json LayerFormatsJson(const KvSpec& spec, int layers);
 // "K int4:channel:g64:min, V …", and the layers that differ.
 std::string LayerFormatsText(const KvSpec& spec, int layers);
+
+// Tokens that each layer sees, 0: all; null where no layer has a window.
+Json LayerWindowsJson(const std::vector<int64_t>& layer_windows);
+// "15 of 18 layers see only the newest 512 tokens"; empty where none has a window.
+std::string LayerWindowsText(const std::vector<int64_t>& layer_windows);
 
 // A whole number without its ".0", so that readers can compare bytes exactly.
 Json Number(double value);

@@ -23,8 +23,9 @@ struct PageCost {
   double padding_bytes_per_token = 0;
   double bytes_per_token = 0;  // the sum
   int64_t bytes = 0;           // bytes_per_token * context * batch
+  int64_t read_bytes = 0;      // by a decode step: of layers with a window no more than that
   double effective_bits = 0;   // bits a value
-  double stream_ms = 0;        // reading `bytes` once
+  double stream_ms = 0;        // reading `read_bytes` once
 };
 
 // What the cache holds for a batch of sequences of the context's length, in bytes.
@@ -50,6 +51,7 @@ struct KeptTokens {
 struct KvExplanation {
   KvGeometry geometry;
   KvSpec spec;
+  std::vector<int64_t> layer_windows;  // as given
   int64_t context_tokens = 0;
   int64_t batch = 0;
   int page_tokens = 0;
@@ -65,21 +67,25 @@ struct KvExplanation {
   double ledger_stream_ms = 0;  // reading ledger.read_bytes once
 
   double flops = 0;           // products and sums of one decode step's attention, all sequences
-  double flops_per_byte = 0;  // of kv.bytes
+  double flops_per_byte = 0;  // of kv.read_bytes
   double compute_ms = 0;      // flops at the device's matrix rate; 0 if that is unknown
   bool fits = true;           // ledger.kv_bytes within the device's memory (weights not counted)
   std::string bound;          // the limit that holds: "memory bandwidth", "matrix arithmetic" or
                               // "memory capacity"
 };
 
-// Fails as CheckKvSpec does, or with kInvalidArgument for a context outside [1, 2^31) tokens or a
-// batch outside [1, 2^20].
+// layer_windows: [layers] how many of the newest tokens each layer sees, 0: all; empty: all see
+// all. Layers hold what they no longer see, but do not read it. Fails as CheckKvSpec does, or with
+// kInvalidArgument for a context outside [1, 2^31) tokens, a batch outside [1, 2^20] or windows of
+// another number of layers.
 Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
-                                int64_t context_tokens, int64_t batch, const Device& device);
+                                int64_t context_tokens, int64_t batch, const Device& device,
+                                std::span<const int64_t> layer_windows = {});
 
 // The bytes that a cache of these formats holds for `batch` sequences of `tokens` tokens.
-// REQUIRES: CheckKvSpec(spec, geometry), tokens >= 1.
-HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch);
+// REQUIRES: CheckKvSpec(spec, geometry), tokens >= 1, layer_windows as above.
+HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch,
+                   std::span<const int64_t> layer_windows = {});
 
 // Stored bytes of one token in all layers and heads, whole pages.
 // REQUIRES: CheckKvSpec(spec, geometry).

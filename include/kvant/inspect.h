@@ -44,6 +44,9 @@ struct GgufSummary {
   std::string geometry_problem;        // why it is absent
   int64_t context_tokens = 0;          // that the model was trained for; 0 if not said
   int64_t sliding_window_tokens = 0;   // some layers see only that many tokens; 0: none
+  // [layers] tokens that each layer sees, 0: all. Empty where kvant does not know which layers of
+  // the architecture have windows.
+  std::vector<int64_t> layer_windows;
 };
 
 // Fails as a GGUF reader does: kNotFound, kIo, kCorrupt or kUnsupported, the message naming the

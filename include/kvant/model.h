@@ -45,6 +45,8 @@ class Model {
   const std::string& architecture() const;  // "llama"
   const std::string& name() const;          // as the file calls itself; may be empty
   KvGeometry geometry() const;
+  // [layers] how many of the newest tokens each layer sees, its query's own included; 0: all.
+  const std::vector<int64_t>& layer_windows() const;
   int64_t context_tokens() const;  // that it was trained for
   int vocab_size() const;          // logits of one position
   int64_t parameters() const;      // weights, of all tensors

@@ -101,8 +101,9 @@ class Cache {
   int64_t earliest_truncate(SequenceId seq) const;
 
   CacheLedger ledger() const;
-  // Bytes that one decode step of this sequence reads, from the layouts.
-  int64_t bytes_read_per_token(SequenceId seq) const;
+  // Bytes that one decode step of this sequence reads, from the layouts. layer_windows: [layers],
+  // how many of the newest tokens each layer sees, 0: all; empty: all see all.
+  int64_t bytes_read_per_token(SequenceId seq, std::span<const int64_t> layer_windows = {}) const;
 
   // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open.
   // Valid until the next change of the cache; a commit may move it.

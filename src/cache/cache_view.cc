@@ -17,6 +17,19 @@ Run MakeRun(const PageLayout& layout, const std::byte* const* pages, int num_pag
           static_cast<int>(end_token)};
 }
 
+// Bytes of the units (tokens of float runs, else pages) that hold the tokens from the absolute
+// position `begin` on.
+int64_t BytesFrom(const Run& run, int64_t begin) {
+  const int64_t first = std::max<int64_t>(run.first_token, begin - run.first_position);
+  if (run.end_token <= first) return 0;
+  const SideLayout &k = run.layout->k, &v = run.layout->v;
+  if (k.format.is_float() && v.format.is_float()) {
+    return (run.end_token - first) * k.head_dim * (k.format.bits + v.format.bits) / 8;
+  }
+  const int64_t page_tokens = run.layout->tokens;
+  return ((run.end_token - 1) / page_tokens - first / page_tokens + 1) * run.layout->page_bytes;
+}
+
 }  // namespace
 
 HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) const {
@@ -59,21 +72,16 @@ const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_
   return (page + 1) * impl_->page_tokens <= seq->length ? head.open[page] : nullptr;
 }
 
-int64_t Cache::bytes_read_per_token(SequenceId id) const {
+int64_t Cache::bytes_read_per_token(SequenceId id, std::span<const int64_t> layer_windows) const {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr || seq->length == 0) return 0;
   int64_t bytes = 0;
   for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
     const HeadView view = View(id, layer, 0, (seq->length - 1) / impl_->page_tokens);
+    const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
+    const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, seq->length - window);
     int64_t head_bytes = 0;
-    for (const Run& run : view.runs) {
-      if (run.empty()) continue;
-      const SideLayout &k = run.layout->k, &v = run.layout->v;
-      const bool by_token = k.format.is_float() && v.format.is_float();
-      head_bytes += by_token ? static_cast<int64_t>(run.tokens()) * k.head_dim *
-                                   (k.format.bits + v.format.bits) / 8
-                             : static_cast<int64_t>(run.num_pages) * run.layout->page_bytes;
-    }
+    for (const Run& run : view.runs) head_bytes += BytesFrom(run, begin);
     bytes += head_bytes * impl_->geometry.kv_heads;
   }
   return bytes;

@@ -233,6 +233,20 @@ Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& c
                              "') is unknown; known: none, linear");
 }
 
+Result<std::vector<int64_t>> ReadWindows(const ConfigReader& reader,
+                                         const Architecture& architecture, int layers) {
+  std::vector<int64_t> windows(static_cast<size_t>(layers));
+  if (architecture.full_attention_every == 0) return windows;
+  int window_tokens = 0, every = static_cast<int>(architecture.full_attention_every);
+  KVANT_RETURN_IF_ERROR(reader.Read("attention.sliding_window", kMaxContextTokens, &window_tokens));
+  KVANT_RETURN_IF_ERROR(
+      reader.ReadOptional("attention.sliding_window_pattern", kMaxLayers, &every));
+  for (int layer = 0; layer < layers; ++layer) {
+    if ((layer + 1) % every != 0) windows[static_cast<size_t>(layer)] = window_tokens;
+  }
+  return windows;
+}
+
 // What every layer sees, and by which rope.
 Status ReadAttention(const ConfigReader& reader, const Architecture& architecture,
                      ModelConfig& config) {
@@ -241,20 +255,12 @@ Status ReadAttention(const ConfigReader& reader, const Architecture& architectur
   config.softmax_scale = 1.0f / std::sqrt(static_cast<float>(divisor));
   KVANT_RETURN_IF_ERROR(
       reader.ReadOptionalFloat("attention.scale", 1e-4f, 1e2f, &config.softmax_scale));
-  config.attends.resize(static_cast<size_t>(config.layers));
+  KVANT_ASSIGN_OR_RETURN(config.layer_windows, ReadWindows(reader, architecture, config.layers));
   if (architecture.full_attention_every == 0) return Status::Ok();
-
-  int window_tokens = 0, every = static_cast<int>(architecture.full_attention_every);
-  KVANT_RETURN_IF_ERROR(reader.Read("attention.sliding_window", kMaxContextTokens, &window_tokens));
-  KVANT_RETURN_IF_ERROR(
-      reader.ReadOptional("attention.sliding_window_pattern", kMaxLayers, &every));
   // A scaling of positions is that of the other layers: inside a window they stay small.
   RopeSpec rope = {.base = architecture.window_rope_base};
   KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base_swa", 1.0f, 1e12f, &rope.base));
   config.ropes.push_back(rope);
-  for (int layer = 0; layer < config.layers; ++layer) {
-    if ((layer + 1) % every != 0) config.attends[static_cast<size_t>(layer)] = {window_tokens, 1};
-  }
   return Status::Ok();
 }
 
@@ -274,6 +280,11 @@ Status ReadVocab(const GgufFile& file, ModelConfig& config) {
 }
 
 }  // namespace
+
+Result<std::vector<int64_t>> ReadLayerWindows(const GgufFile& file, int layers) {
+  KVANT_ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(file));
+  return ReadWindows(ConfigReader(file, architecture->name), *architecture, layers);
+}
 
 Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   ModelConfig config;

@@ -23,12 +23,6 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
-// How one layer attends.
-struct LayerAttention {
-  int64_t window_tokens = 0;  // a token sees this many, itself included; 0: all before it
-  int rope = 0;               // into ModelConfig::ropes
-};
-
 struct ModelConfig {
   std::string architecture;  // "llama"
   std::string name;          // general.name, may be empty
@@ -49,16 +43,21 @@ struct ModelConfig {
   bool post_norms = false;  // what attention and the feed-forward network add is normed too
   int rope_dims = 0;        // the first channels of a head, the ones that rotate
   RopePairs rope_pairs = RopePairs::kNeighbours;
-  std::vector<RopeSpec> ropes;          // [0] that of layers without a window
-  std::vector<LayerAttention> attends;  // [layers]
+  std::vector<RopeSpec> ropes;         // [0] of layers without a window, [1] of those with one
+  std::vector<int64_t> layer_windows;  // [layers] tokens seen, a token itself included; 0: all
 
   int q_values() const { return q_heads * head_dim; }
   int kv_values() const { return kv_heads * head_dim; }
   KvGeometry geometry() const { return {layers, kv_heads, head_dim, q_heads}; }
+  size_t rope_of(int layer) const { return layer_windows[static_cast<size_t>(layer)] != 0; }
 };
 
 // kUnsupported names an architecture, a rope scaling or a feature that the forward pass does not
 // compute; kNotFound a missing key; kCorrupt a key whose value is impossible.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
+
+// ModelConfig::layer_windows of a file of `layers` layers, for files that need not be run
+// otherwise.
+Result<std::vector<int64_t>> ReadLayerWindows(const GgufFile& file, int layers);
 
 }  // namespace kvant

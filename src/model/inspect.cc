@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gguf/gguf_file.h"
+#include "model/config.h"
 #include "model/file_hash.h"
 
 namespace kvant {
@@ -111,6 +112,10 @@ Result<GgufSummary> InspectGguf(const std::string& path) {
   }
   summary.context_tokens = ReadOptionalCount(file, prefix + ".context_length");
   summary.sliding_window_tokens = ReadOptionalCount(file, prefix + ".attention.sliding_window");
+  if (geometry.ok()) {
+    Result<std::vector<int64_t>> windows = ReadLayerWindows(file, geometry->layers);
+    if (windows.ok()) summary.layer_windows = std::move(windows).value();
+  }
   return summary;
 }
 

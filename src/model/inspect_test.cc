@@ -53,6 +53,7 @@ TEST_F(InspectTest, KeysWinOverQuotients) {
   EXPECT_EQ(*s.geometry, (KvGeometry{6, 2, 128, 4}));
   EXPECT_EQ(s.context_tokens, 4096);
   EXPECT_EQ(s.sliding_window_tokens, 512);
+  EXPECT_TRUE(s.layer_windows.empty()) << "which layers have windows is not known";
 }
 
 TEST_F(InspectTest, ImpossibleGeometryIsExplainedNotInvented) {

@@ -114,7 +114,7 @@ Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>
     if (Cancelled(cancel)) return Status::Cancelled("cancelled by the caller");
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
     AddAndNorm(post_norm, layer.attention_norm);
-    ProjectQkv(layer, ropes_[static_cast<size_t>(config_.attends[static_cast<size_t>(i)].rope)]);
+    ProjectQkv(layer, ropes_[config_.rope_of(i)]);
     KVANT_RETURN_IF_ERROR(StoreKv(parts, i));
     if (i + 1 == config_.layers) KeepWantedRows(parts);
     KVANT_RETURN_IF_ERROR(AttendAll(parts, i));
@@ -229,7 +229,7 @@ void Llama::KeepWantedRows(std::span<const StepPart> parts) {
 Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
   const int64_t page_tokens = cache_.page_tokens(), stride = config_.q_values();
   const int group_ratio = config_.q_heads / config_.kv_heads;
-  const int64_t window_tokens = config_.attends[static_cast<size_t>(layer)].window_tokens;
+  const int64_t window_tokens = config_.layer_windows[static_cast<size_t>(layer)];
   tasks_.clear();
   int64_t first_row = 0;
   for (const StepPart& part : parts) {

@@ -51,6 +51,7 @@ const std::string& Model::path() const { return impl_->path; }
 const std::string& Model::architecture() const { return impl_->config.architecture; }
 const std::string& Model::name() const { return impl_->config.name; }
 KvGeometry Model::geometry() const { return impl_->config.geometry(); }
+const std::vector<int64_t>& Model::layer_windows() const { return impl_->config.layer_windows; }
 int64_t Model::context_tokens() const { return impl_->config.context_tokens; }
 int Model::vocab_size() const { return impl_->config.vocab; }
 int64_t Model::parameters() const { return impl_->weights.parameters; }

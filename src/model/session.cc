@@ -223,7 +223,7 @@ std::vector<FormatPair> Session::layer_formats() const {
 CacheLedger Session::ledger() const { return impl_->engine->cache->ledger(); }
 int64_t Session::kv_bytes_read() const { return impl_->engine->llama->kv_bytes_read(); }
 int64_t Session::kv_bytes_read_per_token() const {
-  return impl_->engine->cache->bytes_read_per_token(impl_->sequence);
+  return impl_->engine->cache->bytes_read_per_token(impl_->sequence, model().layer_windows());
 }
 
 }  // namespace kvant

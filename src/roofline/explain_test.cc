@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 namespace kvant {
 namespace {
@@ -77,6 +78,39 @@ TEST(ExplainKv, SkippedLayersStayF16) {
             28 * all.kv.bytes_per_token / 30 + 2 * all.f16.bytes_per_token / 30);
 }
 
+// 3 of the 18 layers of Gemma 3 270M see all, the others the newest 512 tokens; an f16 token of a
+// layer takes 2 * 256 * 2 = 1,024 bytes.
+TEST(ExplainKv, LayersReadNoMoreThanTheirWindowsButHoldAll) {
+  constexpr KvGeometry kGemma{18, 1, 256, 4};
+  std::vector<int64_t> windows(18, 512);
+  windows[5] = windows[11] = windows[17] = 0;
+  const auto explain = [&](const char* preset, int64_t tokens) {
+    return *ExplainKv(kGemma, *ParseKvPreset(preset), tokens, 2, *FindDevice("l4"), windows);
+  };
+  const KvExplanation f16 = explain("f16", 4096);
+  EXPECT_EQ(f16.kv.bytes, 2 * 18 * 4096 * 1024);
+  EXPECT_EQ(f16.kv.read_bytes, 2 * (3 * 4096 + 15 * 512) * 1024);
+  EXPECT_EQ(f16.ledger.read_bytes, f16.kv.read_bytes);
+  EXPECT_EQ(f16.kv.stream_ms, f16.f16.stream_ms);
+  EXPECT_EQ(f16.flops, 4.0 * 4 * 256 * 2 * (3 * 4096 + 15 * 512));
+  EXPECT_DOUBLE_EQ(f16.flops_per_byte, 4.0);  // 4 heads' 4 operations a channel over 4 bytes of it
+  EXPECT_EQ(explain("f16", 512).kv.read_bytes, explain("f16", 512).kv.bytes);
+  // A page of a token is read whole, its part outside of the window too: 4,096 - 512 lies inside
+  // the page [3,520, 3,584) at 4,090 tokens.
+  const KvExplanation coded = explain("plain4", 4090), at_4096 = explain("plain4", 4096);
+  EXPECT_GT(coded.ledger.read_bytes, at_4096.ledger.read_bytes);
+  EXPECT_LT(at_4096.ledger.read_bytes, at_4096.ledger.kv_bytes / 2);
+}
+
+TEST(ExplainKv, WindowsShorterThanAPageReadNoStoredPageOfTheirLayers) {
+  const std::vector<int64_t> windows = {5};
+  const auto read = [&](int64_t tokens) {
+    return LedgerOf({1, 1, 64, 1}, *ParseKvPreset("plain4"), tokens, 1, windows).read_bytes;
+  };
+  EXPECT_EQ(read(3), 3 * 256);
+  EXPECT_EQ(read(300), 5 * 256);
+}
+
 TEST(ExplainKv, PaddedHeadSizesAreBilled) {
   const KvExplanation e = Explain({1, 1, 72, 1}, "int4:token", 64, 1);
   EXPECT_EQ(e.kv.padding_bytes_per_token, 8);  // 72 codes a side lie in rows of 80
@@ -93,6 +127,9 @@ TEST(ExplainKv, RefusesImpossibleRequests) {
   const Device device = *FindDevice("h200");
   EXPECT_EQ(ExplainKv(kSmolLm2, {}, 0, 1, device).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ExplainKv(kSmolLm2, {}, 1, 0, device).status().code(), StatusCode::kInvalidArgument);
+  const std::vector<int64_t> two_layers = {0, 512};
+  EXPECT_EQ(ExplainKv(kSmolLm2, {}, 1, 1, device, two_layers).status().message(),
+            "windows of 2 layers for a model of 30");
   EXPECT_EQ(ExplainKv({0, 3, 64, 9}, {}, 1, 1, device).status().code(),
             StatusCode::kInvalidArgument);
   KvSpec spec;
