@@ -8,6 +8,7 @@
 
 #include "kvant/eval.h"
 #include "model/toy_model_for_test.h"
+#include "model/toy_reference_for_test.h"
 
 namespace kvant {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -46,6 +47,40 @@ TEST(Config, WithoutAKeyLengthTheHeadIsTheQuotient) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->head_dim, 16);
   EXPECT_EQ(config->rope_dims, 16);
+}
+
+ToyModel Gemma(int layers) {
+  ToyShape shape;
+  shape.architecture = "gemma3";
+  shape.layers = layers;
+  shape.window_tokens = 24;
+  return ToyModel(shape);
+}
+
+TEST(Config, GemmasSixthLayersSeeAllAndTurnByAnotherBase) {
+  const Result<ModelConfig> config = Read(Gemma(13));
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  std::vector<int64_t> windows(13, 24);
+  windows[5] = windows[11] = 0;
+  EXPECT_EQ(config->layer_windows, windows);
+  EXPECT_EQ(config->ropes, (std::vector<RopeSpec>{{1000.0f, 1.0f}, {10000.0f, 1.0f}}));
+  EXPECT_EQ(config->rope_of(5), 0u);
+  EXPECT_EQ(config->rope_of(6), 1u);
+  EXPECT_EQ(config->softmax_scale, 0.25f);  // of heads of 16 channels
+  EXPECT_EQ(config->embedding_scale, std::sqrt(32.0f));
+}
+
+// 4 heads of 16 channels and an embedding of 32: the 27B divides by the root of 32 / 4.
+TEST(Config, GemmasSizeOf62LayersScalesItsScoresByAnotherRule) {
+  EXPECT_EQ(Read(Gemma(62))->softmax_scale, 1.0f / std::sqrt(8.0f));
+}
+
+TEST(Config, AGemmaWithoutItsWindowIsRefused) {
+  ToyModel toy = Gemma(6);
+  toy.numbers.erase("gemma3.attention.sliding_window");
+  const Status status = Read(toy).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("gemma3.attention.sliding_window"), std::string::npos);
 }
 
 TEST(Config, WithoutAKvHeadCountEveryHeadHasItsOwn) {

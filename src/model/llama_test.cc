@@ -10,6 +10,7 @@
 #include "kvant/session.h"
 #include "model/session_impl.h"
 #include "model/toy_model_for_test.h"
+#include "model/toy_reference_for_test.h"
 
 namespace kvant {
 namespace {
