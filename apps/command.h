@@ -14,5 +14,6 @@ void AddEval(CLI::App& root, Action* action);
 void AddExplain(CLI::App& root, Action* action);
 void AddInspect(CLI::App& root, Action* action);
 void AddRun(CLI::App& root, Action* action);
+void AddTasks(CLI::App& root, Action* action);
 
 }  // namespace kvant::cli

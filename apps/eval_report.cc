@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
 #include <tuple>
 
 #include "html.h"
@@ -16,13 +14,6 @@ namespace kvant::cli {
 namespace {
 
 constexpr double kWidestBits = 16.5;  // of what the plot of bits shows: f32 would squeeze the rest
-
-std::string Heading(int level, std::string_view text) {
-  return fmt::format("<h{0}>{1}</h{0}>\n", level, EscapeHtml(text));
-}
-std::string Paragraph(std::string_view text) {
-  return fmt::format("<p class=\"soft\">{}</p>\n", EscapeHtml(text));
-}
 
 const EvalTest& TestOf(const EvalResults& results, const EvalContext& c) {
   return results.tests[static_cast<size_t>(c.test)];
@@ -95,7 +86,7 @@ std::string BitsPlot(const EvalResults& results, const Group& group) {
     bits.push_back(c->effective_bits);
     losses.push_back(c->mean_kl);
   }
-  if (shown.empty()) return Paragraph("No cache of few bits differs from the base.");
+  if (shown.empty()) return HtmlParagraph("No cache of few bits differs from the base.");
   const std::optional<EvalFloor>& floor = group[0]->floor;
   if (floor) losses.push_back(floor->mean_kl);
   SvgPlot plot({}, PlotAxis::Around("effective bits a cached value", bits, false),
@@ -124,7 +115,7 @@ std::string BitsPlot(const EvalResults& results, const Group& group) {
   std::string text = "On the front (filled): " + NamesOf(results, front) + ".";
   if (!exact.empty()) text += " Exactly 0, so not shown: " + NamesOf(results, exact) + ".";
   if (!wide.empty()) text += " Wider than the plot: " + NamesOf(results, wide) + ".";
-  return plot.Svg() + Paragraph(text);
+  return plot.Svg() + HtmlParagraph(text);
 }
 
 std::string PositionPlot(const EvalResults& results, const Group& group) {
@@ -169,8 +160,8 @@ std::string PositionPlot(const EvalResults& results, const Group& group) {
 // One small plot a layer: the largest magnitude of each channel of K, and its mean.
 std::string KeySection(const KeyRanges& keys) {
   const KvGeometry& g = keys.geometry;
-  std::string html = Heading(2, "Channels of K, layer by layer");
-  html += Paragraph(fmt::format(
+  std::string html = HtmlHeading(2, "Channels of K, layer by layer");
+  html += HtmlParagraph(fmt::format(
       "Over {} tokens without the first ones, after the rotation by position. Area: the largest "
       "magnitude of each channel; curve: the magnitude of its mean. Channels of {} run from left "
       "to right. A curve close under its area is an offset, which a format must store or take "
@@ -199,62 +190,6 @@ std::string KeySection(const KeyRanges& keys) {
   return html + "</div>\n";
 }
 
-// Lengths from left to right, depths from top to bottom.
-std::string GridSvg(const std::vector<const GridCell*>& cells) {
-  constexpr double kLeft = 70, kTop = 30, kWidth = 74, kHeight = 30;
-  std::set<int64_t> lengths;
-  std::set<double> depths;
-  for (const GridCell* cell : cells) {
-    lengths.insert(cell->length_tokens);
-    depths.insert(cell->depth);
-  }
-  const auto place = [](const auto& values, auto value) {
-    return static_cast<double>(std::distance(values.begin(), values.find(value)));
-  };
-  const double width = kLeft + kWidth * static_cast<double>(lengths.size()) + 10;
-  const double height = kTop + kHeight * static_cast<double>(depths.size()) + 10;
-  std::string svg = fmt::format(
-      "<svg viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\" "
-      "aria-label=\"Score by length and depth\">\n",
-      width, height);
-  for (const int64_t length : lengths) {
-    svg += fmt::format(
-        "<text class=\"soft\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
-        kLeft + kWidth * (place(lengths, length) + 0.5), kTop - 10, Grouped(length));
-  }
-  for (const double depth : depths) {
-    svg += fmt::format(
-        "<text class=\"soft\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{:.0f} %</text>\n",
-        kLeft - 8, kTop + kHeight * (place(depths, depth) + 0.5) + 4, 100 * depth);
-  }
-  for (const GridCell* cell : cells) {
-    const double x = kLeft + kWidth * place(lengths, cell->length_tokens);
-    const double y = kTop + kHeight * place(depths, cell->depth);
-    const double score = std::clamp(cell->score, 0.0, 1.0);
-    svg += fmt::format(
-        "<rect class=\"{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" "
-        "style=\"fill:var(--c);fill-opacity:{:.2f}\"/>\n<text x=\"{:.0f}\" y=\"{:.0f}\" "
-        "text-anchor=\"middle\">{:.0f} %</text>\n",
-        score >= 0.5 ? "s2" : "s6", x + 1, y + 1, kWidth - 2, kHeight - 2,
-        0.1 + 0.6 * std::fabs(2 * score - 1), x + kWidth / 2, y + kHeight / 2 + 4, 100 * score);
-  }
-  return svg + "</svg>\n";
-}
-
-std::string GridSection(const std::vector<GridCell>& grid) {
-  std::map<std::pair<std::string, std::string>, std::vector<const GridCell*>> groups;
-  for (const GridCell& cell : grid) groups[{cell.preset, cell.kind}].push_back(&cell);
-  std::string html =
-      Heading(2, "Needles") + Paragraph(
-                                  "Share of the answers that were right: length of the text from "
-                                  "left to right, depth of the needle from top to bottom.");
-  for (const auto& [key, cells] : groups) {
-    html += Heading(3, key.first.empty() ? key.second : key.first + ", " + key.second);
-    html += GridSvg(cells);
-  }
-  return html;
-}
-
 }  // namespace
 
 std::string EvalReportHtml(const EvalReport& report) {
@@ -264,17 +199,16 @@ std::string EvalReportHtml(const EvalReport& report) {
   for (const auto& [name, value] : report.facts) facts.push_back({name, value});
   body += HtmlTable({"", ""}, facts, 2);
   for (const Group& group : GroupsOf(results)) {
-    body += Heading(2, GroupName(group));
+    body += HtmlHeading(2, GroupName(group));
     body += ResultsTable(results, group);
-    body += Heading(3, "Loss against size") + BitsPlot(results, group);
-    body += Heading(3, "Loss by position") + PositionPlot(results, group);
+    body += HtmlHeading(3, "Loss against size") + BitsPlot(results, group);
+    body += HtmlHeading(3, "Loss by position") + PositionPlot(results, group);
   }
   for (const auto& [preset, why] : results.skipped) {
-    body += Paragraph(fmt::format("Left out {}: {}", preset, why));
+    body += HtmlParagraph(fmt::format("Left out {}: {}", preset, why));
   }
   if (report.keys) body += KeySection(*report.keys);
-  if (!report.grid.empty()) body += GridSection(report.grid);
-  body += Paragraph(
+  body += HtmlParagraph(
       "KL is that of the base's prediction to the tested cache's, in nats. The noise floor is what "
       "a cache without loss measures in the same run: differences below it mean nothing. Bits "
       "count all that a cache of this length holds: pages, scales, window and first tokens.");

@@ -32,6 +32,8 @@ svg .soft { fill: var(--soft); } svg .title { font-weight: 600; paint-order: str
 .s4 { --c: var(--c4); } .s5 { --c: var(--c5); } .s6 { --c: var(--c6); } .s7 { --c: var(--c7); }
 .curve { stroke: var(--c); stroke-width: 1.8; fill: none; }
 .dot { fill: var(--c); } .ring { stroke: var(--c); stroke-width: 1.6; fill: var(--panel); }
+.cell { fill: color-mix(in srgb, var(--c2) var(--part), var(--c6)); fill-opacity: .45; }
+.cell.void { fill: var(--line); fill-opacity: .5; }
 .area { fill: var(--c); fill-opacity: .35; stroke: none; }
 .small { display: grid; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); gap: .8rem; }
 )";
@@ -80,6 +82,15 @@ std::string HtmlPage(std::string_view title, std::string_view body) {
   html += "<body>\n<h1>" + EscapeHtml(title) + "</h1>\n";
   html += body;
   return html + "</body>\n</html>\n";
+}
+
+std::string HtmlHeading(int level, std::string_view text) {
+  const std::string tag = "h" + std::to_string(level);
+  return "<" + tag + ">" + EscapeHtml(text) + "</" + tag + ">\n";
+}
+
+std::string HtmlParagraph(std::string_view text) {
+  return "<p class=\"soft\">" + EscapeHtml(text) + "</p>\n";
 }
 
 std::string HtmlTable(const std::vector<std::string>& head,

@@ -18,6 +18,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  kvant run -m model.gguf -p \"Once upon a time\" --kv int4\n"
     "  kvant eval -m model.gguf -f text.txt --kv int4 --ctx 512,2048\n"
+    "  kvant tasks -m model.gguf -f text.txt --kv int4,int2 --lengths 512,1024\n"
     "  kvant bench -m model.gguf -n 32 -d 0,1024,8192 -ctk f16,int4 -ctv f16,int4\n"
     "  kvant explain --shape 32,32,128 --context 4096 --kv int4:g128 --device a100-40gb\n"
     "\n"
@@ -53,6 +54,7 @@ int ParseAndRun(int argc, char** argv) {
   Action action;
   AddRun(app, &action);
   AddEval(app, &action);
+  AddTasks(app, &action);
   AddBench(app, &action);
   AddExplain(app, &action);
   AddInspect(app, &action);

@@ -276,8 +276,8 @@ TEST(RunTasks, ATextThatIsTooShortForOneLengthIsRefusedAtOnce) {
   options.lengths_tokens = {400, 1500};
   bool asked = false;
   const Status status =
-      RunTasks(Copying(), "Here we go again. The grass is green. Once more. And on. Then back.",
-               options, {.progress = [&](int64_t, int64_t) { asked = true; }, .cancel = nullptr})
+      RunTasks(Copying(), Haystack().substr(0, 500), options,
+               {.progress = [&](int64_t, int64_t) { asked = true; }, .cancel = nullptr})
           .status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfRange) << status.message();
   EXPECT_FALSE(asked);

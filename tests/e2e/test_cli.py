@@ -1,4 +1,7 @@
-"""The command line as a user meets it: figures, exit codes, one sentence for every refusal. eval: test_eval.py."""
+"""The command line as a user meets it: figures, exit codes, one sentence for every refusal.
+
+eval and tasks: test_eval.py, test_tasks.py.
+"""
 
 import json
 import os
@@ -457,7 +460,8 @@ def test_inspect_takes_a_model_that_cannot_run(other_model):
 # ---- help
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["eval"], ["bench"], ["bench", "attention"], ["explain"], ["inspect"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["eval"], ["tasks"], ["bench"], ["bench", "attention"], ["explain"],
+                                     ["inspect"]])
 def test_help_has_examples(command):
     text = output_of(*command, "--help")
     assert "Examples:" in text and "Usage: kvant" in text
