@@ -5,7 +5,7 @@
 // cache give the same bytes: f16 for every coded format, a float format's own type otherwise. They
 // are rounded to nearest even first; the scale and the codes follow from the rounded values.
 //
-// Values of normed formats (tq, tc, tcx) are coded as they are given; a cache rotates them first.
+// Values of normed formats (tq, nest, tc, tcx) are coded as they are given; a cache rotates them first.
 //
 // Thread rules: pure functions on the caller's memory. Nothing is written when a call fails.
 #pragma once
@@ -38,6 +38,13 @@ Status EncodeArray(const Format& format, Side side, std::span<const float> value
 // finite; nothing outside the buffers is touched.
 Status DecodeArray(const Format& format, Side side, std::span<const std::byte> encoded,
                    int64_t tokens, int head_dim, std::span<float> values);
+
+// Turns an array of a nested format (nest4, nest3) into one of `bits` bits without decoding it:
+// demoted [EncodedArrayBytes() of that width] gets the bytes that EncodeArray would have written.
+// kInvalidArgument for other formats, for more bits than the array has, and where a buffer has
+// another size.
+Status DemoteArray(const Format& format, Side side, std::span<const std::byte> encoded,
+                   int64_t tokens, int head_dim, int bits, std::span<std::byte> demoted);
 
 // The codes and scales of FP8 and FP4 arrays in the order in which others exchange them, bit for
 // bit the same elements and scales as in `encoded`:

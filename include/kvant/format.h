@@ -37,6 +37,9 @@ enum class Levels {
   kLloydMax,   // the nearest of 2^bits levels
   kTrellis16,  // the window of 4 bits of the stream of codes tells the level (trellis-coded)
   kTrellis64,  // the same with a window of 6 bits
+  // The nearest of 16 levels, of whose 4-bit codes the upper `bits` are stored: a page of 4 bits
+  // becomes one of 3 or 2 by leaving planes out. A level is the mean of those it stands for.
+  kNested,
   // 8-bit floats of the OCP standard with one scale a token: codes are the standard's bytes.
   kE4M3,
   kE5M2,
@@ -77,7 +80,7 @@ struct Format {
   // One norm a token and codes of the vector's direction; wants rotated vectors.
   bool is_normed() const {
     return levels == Levels::kLloydMax || levels == Levels::kTrellis16 ||
-           levels == Levels::kTrellis64;
+           levels == Levels::kTrellis64 || levels == Levels::kNested;
   }
   // 8-bit floats: laid out like a float side, coded like any other.
   bool is_float8() const { return levels == Levels::kE4M3 || levels == Levels::kE5M2; }
@@ -107,7 +110,9 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 
 // Parses one side's spec:
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
-//   tq{2,3,4}[:mean][:bal][:n8]     rotated, Lloyd-Max levels
+//   tq{1,2,3,4}[:mean][:bal][:n8]   rotated, Lloyd-Max levels; 1 bit is the sign, for V only
+//   nest{2,3,4}[...]                the same, of which narrower codes are the upper bits of wider
+//                                   ones (DemoteArray in kvant/codec.h)
 //   tc{2,3}[...]  tcx{2,3,4}[...]   rotated, trellis-coded with a table of 16 or of 64 levels
 //   fp8_e4m3[:token]  fp8_e5m2[:token]     8-bit floats, an f16 scale a token
 //   mxfp4[:c20]  nvfp4  nvfp4_4over6       4-bit floats along channels, 8-bit scales: groups of 32

@@ -5,6 +5,7 @@
 enum class Code {
   kPlain,             // it is the level
   kTable,             // an index into 16 levels
+  kNested,            // the same, its last bit in a third plane, of 1 bit
   kTrellis16,         // with the low bits of what follows it in its chain an index into 16 levels
   kTrellis64,         // the same, 64 levels
   kTrellis64Permute,  // the same where CanPermuteBytes()
@@ -35,26 +36,43 @@ struct LevelsIn<Code::kTrellis64Permute> : SixtyFourLevels<Permute64> {
   using SixtyFourLevels::SixtyFourLevels;
 };
 
+// Bits from kFrom on of every byte, moved to kTo.
+template <int kFrom, int kTo>
+KVANT_INLINE B MoveBits(B bytes) {
+  if constexpr (kFrom > kTo) return ShiftRight<kFrom - kTo>(bytes);
+  if constexpr (kFrom < kTo) return ShiftLeft<kTo - kFrom>(bytes);
+  return bytes;
+}
+constexpr uint8_t BitMask(int first, int count) {
+  return static_cast<uint8_t>(((1 << count) - 1) << first);
+}
+
 // Codes of quad kQuad (4 reduce elements) of a step, one unit.
 //   low, high: the planes at this step and lane block; stride: bytes from unit to unit
 template <int kLow, int kHigh, int kParity, int kQuad>
 KVANT_INLINE B QuadCodes(const uint8_t* low, const uint8_t* high, std::ptrdiff_t stride) {
+  constexpr int kBitFrom = 4 * kParity + kQuad;  // in a plane of 1 bit
   B codes;
   if constexpr (kLow == 8) {
     codes = LoadB(low + kQuad * stride);
   } else if constexpr (kLow == 4) {
     codes = Bits<kQuad % 2 * 4, 4>(LoadB(low + kQuad / 2 * stride));
-  } else {
+  } else if constexpr (kLow == 2) {
     codes = Bits<2 * kQuad, 2>(LoadB(low));
+  } else {
+    codes = Bits<kBitFrom, 1>(LoadB(low));
   }
   if constexpr (kHigh != 0) {
-    constexpr int kFrom = kHigh == 2 ? 2 * kQuad : 4 * kParity + kQuad;
-    B part = LoadB(high);
-    if constexpr (kFrom > kLow) part = ShiftRight<kFrom - kLow>(part);
-    if constexpr (kFrom < kLow) part = ShiftLeft<kLow - kFrom>(part);
-    codes = OrB(codes, AndB(part, SetB(static_cast<uint8_t>(((1 << kHigh) - 1) << kLow))));
+    constexpr int kFrom = kHigh == 2 ? 2 * kQuad : kBitFrom;
+    codes = OrB(codes, AndB(MoveBits<kFrom, kLow>(LoadB(high)), SetB(BitMask(kLow, kHigh))));
   }
   return codes;
+}
+
+// The fourth bit of nested codes, from their third plane.
+template <int kParity, int kQuad>
+KVANT_INLINE B FourthBits(const uint8_t* third) {
+  return AndB(MoveBits<4 * kParity + kQuad, 3>(LoadB(third)), SetB(BitMask(3, 1)));
 }
 
 // What a chain of trellis codes reads behind a unit: the next unit, or after the last step the
@@ -66,17 +84,6 @@ KVANT_INLINE B UnitBehind(const uint8_t* next, const uint8_t* first) {
   } else {
     return LoadB(next);
   }
-}
-
-// Bits from kFrom on of every byte, moved to kTo.
-template <int kFrom, int kTo>
-KVANT_INLINE B MoveBits(B bytes) {
-  if constexpr (kFrom > kTo) return ShiftRight<kFrom - kTo>(bytes);
-  if constexpr (kFrom < kTo) return ShiftLeft<kTo - kFrom>(bytes);
-  return bytes;
-}
-constexpr uint8_t BitMask(int first, int count) {
-  return static_cast<uint8_t>(((1 << count) - 1) << first);
 }
 
 // kCount bits of a byte and, where it ends, of the byte behind it: from kFrom on, moved to kTo.
@@ -122,6 +129,7 @@ KVANT_INLINE B QuadWindows(const uint8_t* low, const uint8_t* high, std::ptrdiff
 struct ChunkPlanes {
   const uint8_t* low;
   const uint8_t* high;
+  const uint8_t* third;
   int blocks;             // lane blocks of the chunk
   const uint8_t* levels;  // of a table, + 128
 };
@@ -135,13 +143,18 @@ constexpr int DotLines(int bits, int blocks) {
 template <int kLow, int kHigh, Code kCode, int NB, int NR>
 struct DotTile {
   static constexpr bool kWide = kLow == 8 || kCode != Code::kPlain;  // unsigned codes above 127
-  static constexpr bool kTrellis = kCode != Code::kPlain && kCode != Code::kTable;
+  static constexpr bool kNested = kCode == Code::kNested;
+  static constexpr bool kTrellis =
+      kCode != Code::kPlain && kCode != Code::kTable && kCode != Code::kNested;
+  // A unit of a plane of 1 bit serves two steps, an even one and the odd one behind it.
+  static constexpr bool kByPairs = kLow == 1 || kHigh == 1;
   static constexpr int kUnits = kLow / 2;  // of the low plane in a step
   // Of the lines that a step reads; the rest is asked for where scales are folded.
-  static constexpr int kLinesPerStep = DotLines(kLow + kHigh, NB);
+  static constexpr int kLinesPerStep = DotLines(kLow + kHigh + (kNested ? 1 : 0), NB);
 
   const uint8_t* low;  // the planes at the running step and the tile's first lane block
   const uint8_t* high;
+  const uint8_t* third;
   const uint8_t* first_low;  // the same at step 0
   const uint8_t* first_high;
   std::ptrdiff_t unit_bytes;  // from one unit of a lane block to its next
@@ -155,6 +168,7 @@ struct DotTile {
           Stream::Lines next)
       : low(planes.low + block * kPlaneUnitBytes),
         high(planes.high + block * kPlaneUnitBytes),
+        third(planes.third + block * kPlaneUnitBytes),
         first_low(low),
         first_high(high),
         unit_bytes(planes.blocks * kPlaneUnitBytes),
@@ -177,6 +191,9 @@ struct DotTile {
             low + kAt, high + kAt, stride(), first_low + kAt, first_high + kAt);
       } else {
         codes[b()] = QuadCodes<kLow, kHigh, kParity, kQuad>(low + kAt, high + kAt, stride());
+        if constexpr (kNested) {
+          codes[b()] = OrB(codes[b()], FourthBits<kParity, kQuad>(third + kAt));
+        }
       }
       codes[b()] = levels.Of(codes[b()]);
     });
@@ -196,14 +213,16 @@ struct DotTile {
     Quad<kParity, 1, kLast>(step_x);
     Quad<kParity, 2, kLast>(step_x);
     Quad<kParity, 3, kLast>(step_x);
-    low += kUnits * stride();
+    low += (kLow == 1 ? kParity : kUnits) * stride();
     if constexpr (kHigh == 2 || (kHigh == 1 && kParity == 1)) high += stride();
+    if constexpr (kNested && kParity == 1) third += stride();
   }
   template <typename Finish>
   KVANT_INLINE void Run(int first_step, int end_step, const Finish& finish) {
     Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = ZeroI(); });
-    low += first_step * kUnits * stride();
+    low += (kLow == 1 ? first_step / 2 : first_step * kUnits) * stride();
     if constexpr (kHigh != 0) high += (kHigh == 1 ? first_step / 2 : first_step) * stride();
+    if constexpr (kNested) third += first_step / 2 * stride();
     const auto end = static_cast<size_t>(end_step);
     auto step = static_cast<size_t>(first_step);
     if constexpr (kTrellis && kHigh == 1) {  // all steps of a plane
@@ -220,7 +239,7 @@ struct DotTile {
     } else if constexpr (kTrellis) {
       for (; step + 1 < end; ++step) Step<0>(step);
       Step<0, true>(step);
-    } else if constexpr (kHigh == 1) {
+    } else if constexpr (kByPairs) {
       if (step < end && step % 2 == 1) Step<1>(step++);
       for (; step + 2 <= end; step += 2) {
         Step<0>(step);
@@ -273,7 +292,8 @@ inline ChunkPlanes PlanesOfChunk(const SideLayout& side, const std::byte* base, 
                       static_cast<int64_t>(block) * side.block_bytes;
   const int first = chunk * kChunkBlocks, left = side.lanes() / kLaneBlock - first;
   const int before = first * kLaneBlock, reduce = side.reduce();
-  return {codes + PlaneBytes(kLow, before, reduce),
-          codes + side.plane_bytes[0] + PlaneBytes(kHigh, before, reduce),
+  const uint8_t* const high = codes + side.plane_bytes[0] + PlaneBytes(kHigh, before, reduce);
+  return {codes + PlaneBytes(kLow, before, reduce), high,
+          high + side.plane_bytes[1],  // as wide as the second, where there is one
           left < kChunkBlocks ? left : kChunkBlocks, levels};
 }

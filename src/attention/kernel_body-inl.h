@@ -33,6 +33,7 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
   constexpr integral_constant<int, 8> k8;
   constexpr integral_constant<Code, Code::kPlain> plain;
   constexpr integral_constant<Code, Code::kTable> table;
+  constexpr integral_constant<Code, Code::kNested> nested;
   constexpr integral_constant<Code, Code::kTrellis16> trellis16;
   constexpr integral_constant<Code, Code::kTrellis64> trellis64;
   switch (f.levels) {
@@ -40,7 +41,12 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
     case Levels::kE2M1:
       return fn(k4, k0, table);
     case Levels::kLloydMax:
-      return f.bits == 4 ? fn(k4, k0, table) : f.bits == 3 ? fn(k2, k1, table) : fn(k2, k0, table);
+      return f.bits == 4   ? fn(k4, k0, table)
+             : f.bits == 3 ? fn(k2, k1, table)
+             : f.bits == 2 ? fn(k2, k0, table)
+                           : fn(k1, k0, table);
+    case Levels::kNested:
+      return f.bits == 4 ? fn(k2, k1, nested) : f.bits == 3 ? fn(k2, k1, table) : fn(k2, k0, table);
     case Levels::kTrellis16:
       return f.bits == 3 ? fn(k2, k1, trellis16) : fn(k2, k0, trellis16);
     case Levels::kTrellis64: {
@@ -111,7 +117,7 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
   WithCodeKind(side.format, [&](auto low_bits, auto high_bits, auto code) {
     constexpr int kLow = decltype(low_bits)::value, kHigh = decltype(high_bits)::value;
     constexpr Code kCode = decltype(code)::value;
-    if constexpr (kCode != Code::kPlain) {
+    if constexpr (kCode != Code::kPlain && kLow != 1) {  // 1 bit is for V
       if (side.format.is_normed()) {
         return ScoreNormedSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
       }

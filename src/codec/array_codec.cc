@@ -6,6 +6,7 @@
 #include "base/aligned_buffer.h"
 #include "base/float16.h"
 #include "codec/codec.h"
+#include "codec/nested.h"
 #include "codec/small_float.h"
 #include "format/page_layout.h"
 #include "kvant/codec.h"
@@ -125,6 +126,26 @@ Status DecodeArray(const Format& format, Side side, std::span<const std::byte> e
   for (int64_t p = 0; p < tokens / page_tokens; ++p) {
     DecodeSide(stored, encoded.data() + p * stored.bytes,
                values.data() + p * page_tokens * head_dim, head_dim);
+  }
+  return Status::Ok();
+}
+
+Status DemoteArray(const Format& format, Side side, std::span<const std::byte> encoded,
+                   int64_t tokens, int head_dim, int bits, std::span<std::byte> demoted) {
+  Format narrow = format;
+  narrow.bits = bits;
+  if (!CanDemote(format, narrow)) {
+    return Status::InvalidArgument("format " + FormatSpec(format) + " does not hold codes of " +
+                                   std::to_string(bits) + " bits");
+  }
+  KVANT_ASSIGN_OR_RETURN(const int64_t bytes, EncodedArrayBytes(format, side, tokens, head_dim));
+  KVANT_ASSIGN_OR_RETURN(const int64_t left, EncodedArrayBytes(narrow, side, tokens, head_dim));
+  KVANT_RETURN_IF_ERROR(CheckSize("the encoded buffer", encoded.size(), bytes));
+  KVANT_RETURN_IF_ERROR(CheckSize("the demoted buffer", demoted.size(), left));
+  const SideLayout from = SideOf(format, side, head_dim, kPageTokens);
+  const SideLayout to = SideOf(narrow, side, head_dim, kPageTokens);
+  for (int64_t p = 0; p < tokens / kPageTokens; ++p) {
+    DemoteSide(from, encoded.data() + p * from.bytes, to, demoted.data() + p * to.bytes);
   }
   return Status::Ok();
 }

@@ -11,16 +11,16 @@ void ForEachPlane(const SideLayout& s, int token, int channel, const Visit& visi
           0, 8, 0);
     return;
   }
-  const Planes planes = PlanesOf(s.format.bits);
   const int block = token / s.block_tokens, row = token % s.block_tokens;
   const int lane = s.side == Side::kK ? row : channel;
   const int element = s.side == Side::kK ? channel : row;
-  const int base = s.codes_offset + block * s.block_bytes;
-  const CodePlace low = PlaceOf(planes.low, s.lanes(), s.reduce(), lane, element);
-  visit(base + low.byte, low.shift, planes.low, 0);
-  if (planes.high == 0) return;
-  const CodePlace high = PlaceOf(planes.high, s.lanes(), s.reduce(), lane, element);
-  visit(base + s.plane_bytes[0] + high.byte, high.shift, planes.high, planes.low);
+  int base = s.codes_offset + block * s.block_bytes;
+  const Planes planes = PlanesOf(s.format);
+  for (size_t i = 0; i < planes.size() && planes[i].bits != 0; ++i) {
+    const CodePlace place = PlaceOf(planes[i].bits, s.lanes(), s.reduce(), lane, element);
+    visit(base + place.byte, place.shift, planes[i].bits, planes[i].first_bit);
+    base += s.plane_bytes[i];
+  }
 }
 
 }  // namespace

@@ -78,11 +78,13 @@ SideShape ShapeOf(const SideLayout& s) {
   shape.steps = s.reduce() / kStep;
   shape.codes_offset = s.codes_offset;
   shape.block_bytes = s.block_bytes;
-  const Planes planes = PlanesOf(s.format.bits);
-  shape.planes[0] = {planes.low, 0, 0, PlaneBytes(planes.low, kLaneBlock, s.reduce())};
-  if (planes.high != 0) {
-    shape.planes[1] = {planes.high, planes.low, s.plane_bytes[0],
-                       PlaneBytes(planes.high, kLaneBlock, s.reduce())};
+  static_assert(kMaxSidePlanes == kMaxPlanes);
+  const Planes planes = PlanesOf(s.format);
+  int offset = 0;
+  for (size_t i = 0; i < planes.size() && planes[i].bits != 0; ++i) {
+    shape.planes[i] = {planes[i].bits, planes[i].first_bit, offset,
+                       PlaneBytes(planes[i].bits, kLaneBlock, s.reduce())};
+    offset += s.plane_bytes[i];
   }
   return shape;
 }

@@ -5,10 +5,14 @@
 namespace kvant {
 namespace {
 
+constexpr int8_t kSigns[2] = {-80, 80};
 constexpr int8_t kLloydMax2[4] = {-40, -12, 12, 40};
 constexpr int8_t kLloydMax3[8] = {-114, -71, -40, -13, 13, 40, 71, 114};
 constexpr int8_t kLloydMax4[16] = {-105, -79, -62, -48, -36, -25, -15, -5,
                                    5,    15,  25,  36,  48,  62,  79,  105};
+// E[z | cell] of two and of four neighbours of kLloydMax4, times their common factor.
+constexpr int8_t kNested2[4] = {-42, -13, 13, 42};
+constexpr int8_t kNested3[8] = {-105, -66, -37, -12, 12, 37, 66, 105};
 constexpr int8_t kTrellis16Bits2[16] = {-62, -7,  56,  -127, 82, 32,  -88, -25,
                                         -9,  126, -44, 31,   31, -64, -3,  82};
 constexpr int8_t kTrellis16Bits3[16] = {-102, -57, -35, -17, 1,  19, 40, 73,
@@ -29,8 +33,12 @@ constexpr int8_t kTrellis64Bits4[64] = {
     -94,  -62, -48, -37, -27, -20, -13, -6,  2,  8,  15, 23, 33, 42, 55, 84,
     -67,  -44, -32, -22, -14, -7,  0,   7,   14, 21, 29, 38, 48, 60, 75, 118};
 
-constexpr LevelTable kLloydMax[3] = {
-    {2, 2, 26.5f, kLloydMax2}, {3, 3, 53.0f, kLloydMax3}, {4, 4, 38.25f, kLloydMax4}};
+constexpr LevelTable kLloydMax[4] = {{1, 1, 100.266f, kSigns},
+                                     {2, 2, 26.5f, kLloydMax2},
+                                     {3, 3, 53.0f, kLloydMax3},
+                                     {4, 4, 38.25f, kLloydMax4}};
+constexpr LevelTable kNested[3] = {
+    {2, 2, 24.672f, kNested2}, {3, 3, 46.353f, kNested3}, {4, 4, 38.25f, kLloydMax4}};
 constexpr LevelTable kTrellis16[2] = {{2, 4, 60.112f, kTrellis16Bits2},
                                       {3, 4, 41.211f, kTrellis16Bits3}};
 constexpr LevelTable kTrellis64[3] = {{2, 6, 47.541f, kTrellis64Bits2},
@@ -48,40 +56,62 @@ constexpr int WindowOf(const LevelTable& table, int index) {
   }
   return (index & 3) | (index >> 4 & 1) << 2 | (index >> 2 & 3) << 3 | (index >> 5) << 5;
 }
+// The same of nested codes: the plane of the upper two bits, then one bit of each that follows.
+constexpr int NestedCodeOf(int bits, int index) {
+  int code = index & 3;
+  for (int bit = 2; bit < bits; ++bit) code = code << 1 | (index >> bit & 1);
+  return code;
+}
 
-constexpr KernelLevels MakeKernelLevels(const LevelTable& table) {
+constexpr KernelLevels MakeKernelLevels(const LevelTable& table, bool nested = false) {
   KernelLevels levels{};
   for (int i = 0; i < 1 << table.window_bits; ++i) {
-    levels[static_cast<size_t>(i)] = static_cast<uint8_t>(table.levels[WindowOf(table, i)] + 128);
+    const int window = nested ? NestedCodeOf(table.bits, i) : WindowOf(table, i);
+    levels[static_cast<size_t>(i)] = static_cast<uint8_t>(table.levels[window] + 128);
   }
   return levels;
 }
 
-constexpr KernelLevels kLloydMaxKernel[3] = {
-    MakeKernelLevels(kLloydMax[0]), MakeKernelLevels(kLloydMax[1]), MakeKernelLevels(kLloydMax[2])};
+constexpr KernelLevels kLloydMaxKernel[4] = {
+    MakeKernelLevels(kLloydMax[0]), MakeKernelLevels(kLloydMax[1]), MakeKernelLevels(kLloydMax[2]),
+    MakeKernelLevels(kLloydMax[3])};
+constexpr KernelLevels kNestedKernel[3] = {MakeKernelLevels(kNested[0], true),
+                                           MakeKernelLevels(kNested[1], true),
+                                           MakeKernelLevels(kNested[2], true)};
 constexpr KernelLevels kTrellis16Kernel[2] = {MakeKernelLevels(kTrellis16[0]),
                                               MakeKernelLevels(kTrellis16[1])};
 constexpr KernelLevels kTrellis64Kernel[3] = {MakeKernelLevels(kTrellis64[0]),
                                               MakeKernelLevels(kTrellis64[1]),
                                               MakeKernelLevels(kTrellis64[2])};
 
+// Of a format among its family; tables of Lloyd-Max begin at 1 bit, the others at 2.
 template <typename Each>
-const Each& Choose(const Format& format, const Each* lloyd_max, const Each* trellis16,
-                   const Each* trellis64) {
-  const Each* first = format.levels == Levels::kLloydMax    ? lloyd_max
-                      : format.levels == Levels::kTrellis16 ? trellis16
-                                                            : trellis64;
-  return first[format.bits - 2];
+const Each& Choose(const Format& format, const Each* lloyd_max, const Each* nested,
+                   const Each* trellis16, const Each* trellis64) {
+  switch (format.levels) {
+    case Levels::kLloydMax:
+      return lloyd_max[format.bits - 1];
+    case Levels::kNested:
+      return nested[format.bits - 2];
+    case Levels::kTrellis16:
+      return trellis16[format.bits - 2];
+    default:
+      return trellis64[format.bits - 2];
+  }
 }
 
 }  // namespace
 
 const LevelTable& LevelTableOf(const Format& format) {
-  return Choose(format, kLloydMax, kTrellis16, kTrellis64);
+  return Choose(format, kLloydMax, kNested, kTrellis16, kTrellis64);
+}
+
+const LevelTable& EncodeTableOf(const Format& format) {
+  return format.levels == Levels::kNested ? kNested[2] : LevelTableOf(format);
 }
 
 const uint8_t* KernelLevelsOf(const Format& format) {
-  return Choose(format, kLloydMaxKernel, kTrellis16Kernel, kTrellis64Kernel).data();
+  return Choose(format, kLloydMaxKernel, kNestedKernel, kTrellis16Kernel, kTrellis64Kernel).data();
 }
 
 }  // namespace kvant

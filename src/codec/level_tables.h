@@ -7,6 +7,9 @@
 //               i on], lowest first, zeros after the last: .0922 / .0276 with 16 levels at 2 / 3
 //               bits, .0861 / .0247 / .0065 with 64 at 2 / 3 / 4 (trellis-coded quantisation, as
 //               QTIP, arXiv 2406.11235, uses it for weights)
+//   nested      the upper bits of a 4-bit Lloyd-Max code; a level is the mean of what it stands
+//               for, scaled so that vectors keep the length that their 4-bit codes give them:
+//               .1203 / .0349 at 2 / 3 bits before that, 2.4 / .9 % more than codes of their own
 // Thread rules: constants.
 #pragma once
 
@@ -25,6 +28,9 @@ struct LevelTable {
 
 // REQUIRES: format.is_normed() and CheckFormat() holds.
 const LevelTable& LevelTableOf(const Format& format);
+
+// The table by which codes are found: of nested formats the one of 4 bits.
+const LevelTable& EncodeTableOf(const Format& format);
 
 // The levels plus 128, [16] or [64], in the order in which the attention kernels build an index
 // from the bit planes. Trellis of 3 bits: low bits of the element, of the next one (those that the

@@ -17,7 +17,8 @@ NormedPlan PlanOf(const SideLayout& open, const SideLayout& s) {
   plan.head_dim = s.head_dim;
   plan.padded_dim = s.padded_dim;
   plan.source_block_bytes = open.block_bytes;
-  plan.table = LevelTableOf(s.format);
+  plan.table = EncodeTableOf(s.format);
+  for (PlanePlan& plane : plan.planes) plane.first_bit += plan.table.bits - s.format.bits;
   plan.page_mean = s.format.page_mean;
   plan.norms_8bit = s.format.norms_8bit;
   plan.norms_offset = s.norms_offset;

@@ -18,6 +18,10 @@ namespace kvant {
 namespace {
 
 constexpr const char* kSpecs[] = {"tq2", "tq3", "tq4", "tc2", "tc3", "tcx2", "tcx3", "tcx4"};
+// And those that are for V only or have tests of their own (nested_test.cc).
+constexpr const char* kAllSpecs[] = {"tq1",  "tq2",  "tq3",  "tq4",   "tc2",   "tc3",
+                                     "tcx2", "tcx3", "tcx4", "nest2", "nest3", "nest4"};
+bool IsPossible(const std::string& spec, Side side) { return side == Side::kV || spec != "tq1"; }
 constexpr int kHeadDims[] = {4, 64, 72, 80, 100, 128, 256, 576};
 
 Format Parse(const std::string& spec, Side side) { return ParseFormat(spec, side).value(); }
@@ -66,6 +70,8 @@ TEST(NormedCodec, ErrorIsWhatTheTablePromises) {
       EXPECT_NEAR(got, want, 0.045 * want) << kSpecs[i];
     }
   }
+  const double sign = 2 - 2 * std::sqrt(1 - .36338);
+  EXPECT_NEAR(RelativeError("tq1", Side::kV, 128), sign, .02 * sign);
 }
 
 // A trellis that lets every state emit every level constrains nothing and equals scalar codes.
@@ -201,11 +207,12 @@ TEST(NormedCodec, TableOfTheWorkedExample) {
 
 TEST(NormedCodec, EveryLevelWritesTheBytesOfTheScalarOne) {
   const Isa before = ActiveIsa();
-  for (const char* spec : kSpecs) {
+  for (const char* spec : kAllSpecs) {
     for (const int head_dim : kHeadDims) {
       for (const char* options : {"", ":mean:n8", ":n8"}) {
         for (Side side : {Side::kK, Side::kV}) {
           if (side == Side::kV && options[0] != 0 && options[1] == 'm') continue;
+          if (!IsPossible(spec, side)) continue;
           const Format format = Parse(std::string(spec) + options, side);
           const OpenSide open = OpenNormal(side, head_dim, 13, 3.0f);
           for (const int first : {0, 5, 64}) {

@@ -15,6 +15,8 @@ namespace kvant {
 
 struct SideLayout;
 
+inline constexpr int kMaxSidePlanes = 3;
+
 // One bit plane of a block of codes.
 struct PlanePlan {
   int bits = 0;              // 0: no such plane
@@ -34,7 +36,7 @@ struct SideShape {
   bool lanes_are_tokens = false;
   int codes_offset = 0;  // from the start of the stored side
   int block_bytes = 0;
-  PlanePlan planes[2];
+  PlanePlan planes[kMaxSidePlanes];
 };
 SideShape ShapeOf(const SideLayout& layout);
 

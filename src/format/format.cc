@@ -14,7 +14,7 @@ constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
     "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero] or "
-    "tq{2,3,4}, tc{2,3}, tcx{2,3,4}, each [:mean][:bal][:n8], or "
+    "tq{1,2,3,4}, tc{2,3}, tcx{2,3,4}, nest{2,3,4}, each [:mean][:bal][:n8], or "
     "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6, for arrays if4";
 
 constexpr Format Float8(Levels levels) {
@@ -60,7 +60,8 @@ struct NormedName {
 };
 constexpr NormedName kNormedNames[] = {
     // a prefix before what it begins with
-    {"tq", Levels::kLloydMax, "234"},
+    {"tq", Levels::kLloydMax, "1234"},
+    {"nest", Levels::kNested, "234"},
     {"tcx", Levels::kTrellis64, "234"},
     {"tc", Levels::kTrellis16, "23"},
 };
@@ -151,6 +152,7 @@ Result<Format> ParseNormed(std::string_view spec, const NormedName& name, Side s
   if (side == Side::kV && (format.page_mean || format.balanced)) {
     return BadSpec(spec, "V takes neither 'mean' nor 'bal'");
   }
+  if (side == Side::kK && format.bits == 1) return BadSpec(spec, "one bit is for V only");
   return format;
 }
 
@@ -178,6 +180,9 @@ Status CheckNormed(const Format& format, Side side, const std::string& name) {
   }
   if (side == Side::kV && (format.page_mean || format.balanced)) {
     return Status::InvalidArgument(name + ": V takes neither page mean nor balance");
+  }
+  if (side == Side::kK && format.bits == 1) {
+    return Status::InvalidArgument(name + ": one bit is for V only");
   }
   return Status::Ok();
 }

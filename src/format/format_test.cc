@@ -72,7 +72,9 @@ TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
 
 TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
   EXPECT_EQ(FormatSpec(*ParseFormat("tcx3:n8:bal:mean", Side::kK)), "tcx3:mean:bal:n8");
-  for (const char* bad : {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1"}) {
+  EXPECT_EQ(FormatSpec(*ParseFormat("nest3:n8:mean", Side::kK)), "nest3:mean:n8");
+  for (const char* bad : {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1", "tq1",
+                          "tc1", "nest", "nest1", "nest5", "tq1:mean"}) {
     EXPECT_EQ(ParseFormat(bad, Side::kK).status().code(), StatusCode::kInvalidArgument) << bad;
   }
   const Format k = *ParseFormat("int4", Side::kK), v = *ParseFormat("int4", Side::kV);
@@ -208,6 +210,19 @@ TEST(Format, EffectiveBitsOfNormedFormats) {
   EXPECT_DOUBLE_EQ(bits("tq2", Side::kV, 64), 2.25);
   EXPECT_DOUBLE_EQ(bits("tc2:n8", Side::kV, 64), 2 + (64 + 4) / 512.0);
   EXPECT_DOUBLE_EQ(bits("tcx4:mean:bal:n8", Side::kK, 64), 4 + (64 + 64 + 6) / 512.0);
+  EXPECT_DOUBLE_EQ(bits("nest3:mean:bal:n8", Side::kK, 64), 3 + (64 + 64 + 6) / 512.0);
+  EXPECT_DOUBLE_EQ(bits("tq1:n8", Side::kV, 64), 1 + (64 + 4) / 512.0);
+}
+
+// One bit of K loses more than it saves; the sentence says so in place of a list of widths.
+TEST(CheckFormat, OneBitIsForVOnly) {
+  const Status parsed = ParseFormat("tq1:n8", Side::kK).status();
+  EXPECT_NE(parsed.message().find("one bit is for V only"), std::string::npos);
+  const Format format = *ParseFormat("tq1:n8", Side::kV);
+  EXPECT_TRUE(CheckFormat(format, Side::kV, 64).ok());
+  const Status checked = CheckFormat(format, Side::kK, 64);
+  EXPECT_EQ(checked.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(checked.message().find("one bit is for V only"), std::string::npos);
 }
 
 TEST(Format, EffectiveBitsOfSmallFloats) {

@@ -49,10 +49,12 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, i
     const int width = side == Side::kK ? head_dim : s.padded_dim;
     s.block_bytes = s.block_tokens * width * format.bits / 8;
   } else {
-    const Planes planes = PlanesOf(format.bits);
-    s.plane_bytes[0] = PlaneBytes(planes.low, s.lanes(), s.reduce());
-    s.plane_bytes[1] = planes.high == 0 ? 0 : PlaneBytes(planes.high, s.lanes(), s.reduce());
-    s.block_bytes = s.plane_bytes[0] + s.plane_bytes[1];
+    const Planes planes = PlanesOf(format);
+    for (size_t i = 0; i < planes.size(); ++i) {
+      if (planes[i].bits == 0) continue;
+      s.plane_bytes[i] = PlaneBytes(planes[i].bits, s.lanes(), s.reduce());
+      s.block_bytes += s.plane_bytes[i];
+    }
   }
   if (format.is_float()) {
     s.bytes = RoundUpTo(s.blocks() * s.block_bytes, kPlaneUnitBytes);

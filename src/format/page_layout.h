@@ -18,7 +18,9 @@
 //     plane of 4 bits  [chunk][step][2 units][blocks][64 B]   low nibble quad 2u, high quad 2u+1
 //     plane of 2 bits  [chunk][step][blocks][64 B]            bits 2i,2i+1 of a byte: quad i
 //     plane of 1 bit   [chunk][step / 2][blocks][64 B]        bit 4 * (step % 2) + i: quad i
-//   3 bits = planes 2 + 1, 5 = 4 + 1, 6 = 4 + 2; the first plane holds the low bits.
+//   3 bits = planes 2 + 1, 5 = 4 + 1, 6 = 4 + 2; the first plane holds the low bits. Nested codes
+//   are stored from the top: 4 bits = planes 2 + 1 + 1, 3 = 2 + 1, the first plane holds the upper
+//   bits, so that the codes of a block begin with those of its narrower forms.
 // Padding lanes and channels hold code 0 and scale 0.
 //
 // FP8 side:  metadata as of axis token, one group a head; then per block the values like those of a
@@ -29,8 +31,8 @@
 // (two a byte, the even channel in the low nibble) and a row of scales; ExportPublished and
 // ImportPublished (kvant/codec.h) turn one order into the other.
 //
-// Normed side (tq, tc): K ends and V begins with its metadata, so that what the two need beside
-// whole lines shares one.
+// Normed side (tq, tc, nest): K ends and V begins with its metadata, so that what the two need
+// beside whole lines shares one.
 //   K  codes per block, norms [tokens] f16 or u8, mean [blocks][padded_dim] s8 (page_mean only),
 //      parameters [blocks]{mean step, least norm, norm step} f16, up to a multiple of 16 bytes
 //   V  parameters [blocks], padding, norms, codes per block; codes begin on a line
@@ -38,6 +40,7 @@
 // chain of an element's window is told in codec/normed_codec.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "kvant/format.h"
@@ -49,26 +52,29 @@ inline constexpr int kChunkBlocks = 4;  // lane blocks of one chunk
 inline constexpr int kStep = 16;        // reduce elements of one step
 inline constexpr int kPlaneUnitBytes = 64;
 
-// The bit planes of a width: bits of the first and of the second plane (0: none).
-struct Planes {
-  int low = 0, high = 0;
+// The bit planes of a format's codes, in the order in which they are stored.
+struct Plane {
+  int bits = 0;       // 0: no such plane
+  int first_bit = 0;  // of the code: where the plane's lowest bit belongs
 };
-constexpr Planes PlanesOf(int bits) {
+inline constexpr int kMaxPlanes = 3;
+using Planes = std::array<Plane, kMaxPlanes>;
+constexpr Planes PlanesOf(const Format& format) {
+  const int bits = format.bits;
+  if (format.levels == Levels::kNested) {
+    return bits == 2   ? Planes{{{2, 0}, {}, {}}}
+           : bits == 3 ? Planes{{{2, 1}, {1, 0}, {}}}
+                       : Planes{{{2, 2}, {1, 1}, {1, 0}}};
+  }
   switch (bits) {
-    case 8:
-      return {8, 0};
     case 6:
-      return {4, 2};
+      return {{{4, 0}, {2, 4}, {}}};
     case 5:
-      return {4, 1};
-    case 4:
-      return {4, 0};
+      return {{{4, 0}, {1, 4}, {}}};
     case 3:
-      return {2, 1};
-    case 2:
-      return {2, 0};
+      return {{{2, 0}, {1, 2}, {}}};
     default:
-      return {0, 0};
+      return {{{bits, 0}, {}, {}}};
   }
 }
 
@@ -135,11 +141,11 @@ struct SideLayout {
   int mean_offset = 0;        // normed with page_mean: [blocks][padded_dim]
   int parameters_offset = 0;  // normed: [blocks][parameter_count] f16
   int scale_bytes = 2;        // of one scale
-  int offsets_from_scales = 0;   // bytes from a scale to its offset
-  int block_metadata_bytes = 0;  // axis token: metadata of one block
-  int block_bytes = 0;           // codes (or values) of one 64-token block
-  int plane_bytes[2] = {0, 0};   // of one block
-  int bytes = 0;                 // the side; a multiple of 64, of a normed K of 16
+  int offsets_from_scales = 0;       // bytes from a scale to its offset
+  int block_metadata_bytes = 0;      // axis token: metadata of one block
+  int block_bytes = 0;               // codes (or values) of one 64-token block
+  int plane_bytes[kMaxPlanes] = {};  // of one block
+  int bytes = 0;                     // the side; a multiple of 64, of a normed K of 16
 
   int blocks() const { return tokens / block_tokens; }
   int lanes() const { return side == Side::kK ? block_tokens : padded_dim; }
