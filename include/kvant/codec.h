@@ -6,6 +6,8 @@
 // are rounded to nearest even first; the scale and the codes follow from the rounded values.
 //
 // Values of normed formats (tq, nest, tc, tcx) are coded as they are given; a cache rotates them first.
+// So are those of formats with `prerope`: an array has no positions, what is given is taken for K
+// before RoPE.
 //
 // Thread rules: pure functions on the caller's memory. Nothing is written when a call fails.
 #pragma once
@@ -77,7 +79,8 @@ struct CodedGroup {
 };
 
 // Codes 1 to 1024 values as one group of a coded format, whatever its axis and group size.
-// kInvalidArgument for a float or a normed format, and for a value as in EncodeArray.
+// kInvalidArgument for a float or a normed format or one with a side-band, and for a value as in
+// EncodeArray.
 Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> values);
 
 }  // namespace kvant

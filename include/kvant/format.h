@@ -62,6 +62,9 @@ enum class Scale {
   kE4M3FourOrSix,  // amax / 6 or amax / 4, the one with the smaller squared error; 6 of equals
 };
 
+// Bits of one slot of the side-band: a place of 16 bits and an f16.
+inline constexpr double kSlotBits = 32;
+
 struct Format {
   Levels levels = Levels::kFloat;
   FloatType float_type = FloatType::kF16;  // levels == kFloat
@@ -72,6 +75,12 @@ struct Format {
   bool norms_8bit = false;  // normed: the norms in 8 bits between the page's least and largest
   bool page_mean = false;  // normed, K only: each page's mean, 8 bits a channel, is taken off first
   bool balanced = false;   // normed, K only: channels scaled by sqrt(rms q / rms k) and back
+  bool pre_rope = false;   // uniform, K only: pages hold K as it was before RoPE (KVQuant)
+  // Uniform: slots of the side-band (KVQuant, arXiv 2401.18079) for each vector, a vector being a
+  // group along tokens (axis channel) or a token's whole head (axis token). The values farthest
+  // from the vector's mean stay out of its ranges; a slot holds the place of one as u16 and, as
+  // f16, what its code lacks: a decoder always adds.
+  int outliers = 0;
   Scale scale = Scale::kF16;
 
   bool operator==(const Format&) const = default;
@@ -96,6 +105,9 @@ struct Format {
     return offset == Offset::kNone || offset == Offset::kExtreme ? 2 : 4;
   }
 
+  // Bits a value that the side-band costs; 0 without one.
+  double SideBandBits(int head_dim) const;
+
   // Bits a value with its share of the metadata: pages only, padding left out, for a head of
   // `head_dim` channels. 4.25 for int4 in groups of 128.
   double EffectiveBits(int head_dim) const;
@@ -110,6 +122,8 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 
 // Parses one side's spec:
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
+//   int...[:prerope]                K only: coded as it was before RoPE turned it
+//   int...[:out<N>]                 N of 1 .. 16 outliers a vector apart, 4 bytes each
 //   tq{1,2,3,4}[:mean][:bal][:n8]   rotated, Lloyd-Max levels; 1 bit is the sign, for V only
 //   nest{2,3,4}[...]                the same, of which narrower codes are the upper bits of wider
 //                                   ones (DemoteArray in kvant/codec.h)

@@ -47,7 +47,6 @@ int64_t StateFloats(int padded_dim) { return padded_dim + kLaneBlock; }
 struct BoundSegment {
   int index = -1;  // into the plan's segments
   Segment segment;
-  int64_t first_slot_position = 0;  // absolute position of slot 0
 };
 
 void Bind(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int index,
@@ -62,7 +61,8 @@ void Bind(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int i
   int block = begin % page_tokens / block_tokens;
   int token = begin / block_tokens * block_tokens;
   bound.index = index;
-  bound.first_slot_position = run.first_position + token;
+  bound.segment.first_position = run.first_position + token;
+  bound.segment.rope = &tasks[static_cast<size_t>(planned.task)].view.rope;
   bound.segment.layout = run.layout;
   bound.segment.num_blocks = 0;
   for (; token < end; token += block_tokens) {
@@ -186,7 +186,7 @@ class Step {
     const int64_t position = task.first_position + (task.queries == 1 ? 0 : row / task.group_ratio);
     const auto slot_of = [&](int64_t at) {
       return static_cast<int>(
-          std::clamp<int64_t>(at - bound.first_slot_position, 0, kSegmentTokens));
+          std::clamp<int64_t>(at - bound.segment.first_position, 0, kSegmentTokens));
     };
     rows.begin[to] = slot_of(task.VisibleBegin(position));
     rows.end[to] = slot_of(position + 1);
@@ -285,6 +285,27 @@ class Step {
   const AttentionKernels& kernels_;
 };
 
+// Pages before RoPE are read with the tables of their positions, or not at all.
+Status CheckRope(std::span<const AttentionTask> tasks, int head_dim) {
+  for (const AttentionTask& task : tasks) {
+    const KeyRope& rope = task.view.rope;
+    for (const Run& run : task.view.runs) {
+      if (run.empty() || !run.layout->k.format.pre_rope) continue;
+      if (rope.starts == nullptr || 2 * rope.count > head_dim) {
+        return Status::InvalidArgument(
+            "keys are stored before RoPE (prerope), but the view has no RoPE tables for heads of " +
+            std::to_string(head_dim) + " channels");
+      }
+      if (run.first_position % kPageTokens != 0) {
+        return Status::InvalidArgument(
+            "keys are stored before RoPE (prerope), but their pages begin at position " +
+            std::to_string(run.first_position) + ", not at a multiple of 64");
+      }
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int threads,
@@ -312,6 +333,7 @@ Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int thr
 
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace) {
+  KVANT_RETURN_IF_ERROR(CheckRope(tasks, head_dim));
   KVANT_RETURN_IF_ERROR(workspace.Prepare(tasks, pool.threads(), PaddedDim(head_dim)));
   Step step(tasks, workspace.plan_, head_dim, softmax_scale, workspace.queries_.as<float>(),
             workspace.states_.as<float>());

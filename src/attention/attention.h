@@ -55,6 +55,7 @@ class AttentionWorkspace {
 
 // Runs all tasks. head_dim is common to all; softmax_scale is usually 1 / sqrt(head_dim). A query
 // at position t sees the visible tokens at positions <= t of its view; it must see at least one.
+// kInvalidArgument names what a view of keys before RoPE lacks.
 // kOutOfMemory leaves `out` unspecified and the workspace usable.
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace);

@@ -112,7 +112,8 @@ struct Pair {
 };
 constexpr Pair kPairs[] = {{"f16", "f16", "f16"},
                            {"int4", "int4:channel:g64:min", "int4:token:g64:min"},
-                           {"long_pages", "int2:channel:g128:min", "int8:token:none"}};
+                           {"long_pages", "int2:channel:g128:min", "int8:token:none"},
+                           {"prerope", "int4:channel:g64:min:prerope:out1", "int4:token:min:out1"}};
 
 #ifdef KVANT_SMALL_TILES  // sanitized builds are fifty times slower
 constexpr int kPrefixes[] = {1, 65, 513}, kBatches[] = {1, 5}, kRatios[] = {3};

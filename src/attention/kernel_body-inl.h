@@ -9,6 +9,8 @@
 #include "attention/dots-inl.h"
 #include "attention/fold-inl.h"
 #include "attention/scores-inl.h"
+#include "attention/side_band-inl.h"
+#include "attention/rope_scores-inl.h"
 #include "attention/softmax-inl.h"
 #include "attention/softmax_fold-inl.h"
 #include "attention/values-inl.h"
@@ -123,6 +125,11 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
       }
     }
     if constexpr (kCode == Code::kPlain || (kCode == Code::kTable && kLow == 4)) {
+      if constexpr (kCode == Code::kPlain) {
+        if (side.format.pre_rope) {
+          return ScorePreRopeSegment<kLow, kHigh>(segment, rows, stream, s);
+        }
+      }
       if (side.format.axis == Axis::kToken) {
         ScoreTokenSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
       } else if constexpr (kCode == Code::kPlain) {
@@ -130,6 +137,7 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
       }
     }
   });
+  if (side.format.outliers > 0 && !side.format.pre_rope) AddOutlierScores(segment, rows, s);
 }
 
 inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, Stream& stream,
@@ -160,6 +168,7 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
       });
     }
   });
+  if (side.format.outliers > 0) AddOutlierValues(segment, rows, s);
 }
 
 inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, SegmentScratch& s) {

@@ -41,6 +41,8 @@ struct Segment {
   const PageLayout* layout = nullptr;
   BlockRef blocks[kSegmentBlocks];
   int num_blocks = 0;
+  int64_t first_position = 0;     // absolute, of slot 0
+  const KeyRope* rope = nullptr;  // K before RoPE only
   const Segment* next = nullptr;  // what the thread reads after this one; asked for meanwhile
 };
 
@@ -71,11 +73,12 @@ struct alignas(64) SegmentScratch {
   float step[kMaxFigures];                 // value of one unit of a rounded vector
   float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
   float mass[kMaxFigures];                 // sum of the vector before rounding
-  float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in
+  float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in; or turned queries
   float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
   float centred[kMaxPaddedDim];            // value of the middle code of each group
   float scale[kMaxPaddedDim];
-  int8_t rounded[kMaxRoundedBytes];  // [slot][row][length], see PackQuads
+  int8_t rounded[kMaxRoundedBytes];         // [slot][row][length], see PackQuads
+  float keys[kMaxPaddedDim * kPageTokens];  // K before RoPE: decoded, of one block
 };
 
 struct AttentionKernels {

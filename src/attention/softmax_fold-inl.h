@@ -57,6 +57,9 @@ inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, St
                          VisibleBegin(segment, i, rows.begin[r()]),
                          VisibleEnd(segment, i, rows.end[r()]), p[r()]);
       Unroll<4>([&](auto t) KVANT_INLINE_LAMBDA { sum[r()] = Add(sum[r()], p[r()][t()]); });
+      if (side.format.outliers == 0) return;
+      float* const at = s.scores[r()] + i * kPageTokens;  // the side-band asks for them
+      Unroll<4>([&](auto t) KVANT_INLINE_LAMBDA { Store(at + t() * kLaneBlock, p[r()][t()]); });
     });
     const std::byte* scales = reader.Enter(ref.page + segment.layout->v_offset_bytes, ref.block);
     for (int g = 0; g < side.channel_groups; ++g) {

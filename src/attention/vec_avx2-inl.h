@@ -206,6 +206,12 @@ inline B Lookup64(const Table64& t, B index) {
   return {LookupHalf(t, index.lo), LookupHalf(t, index.hi)};
 }
 inline B NextByte(B a) { return {_mm256_srli_epi32(a.lo, 8), _mm256_srli_epi32(a.hi, 8)}; }
+template <int kByte>
+inline I LaneBytes(B a) {
+  const __m256i byte = _mm256_set1_epi32(255);
+  return {_mm256_and_si256(_mm256_srli_epi32(a.lo, 8 * kByte), byte),
+          _mm256_and_si256(_mm256_srli_epi32(a.hi, 8 * kByte), byte)};
+}
 
 // One half. Without VNNI vpmaddubsw saturates at 16 bits, so codes above 127 go by nibbles.
 template <bool kWide>

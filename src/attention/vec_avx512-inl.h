@@ -159,6 +159,10 @@ inline B Lookup64(const Permute64& t, B index) {
   return {levels};
 }
 inline B NextByte(B a) { return {_mm512_srli_epi32(a.v, 8)}; }
+template <int kByte>
+inline I LaneBytes(B a) {
+  return _mm512_and_si512(_mm512_srli_epi32(a.v, 8 * kByte), _mm512_set1_epi32(255));
+}
 // Both packs work inside 128-bit lanes: dword 4b + j holds lanes 4b .. 4b + 3 of vector j.
 constexpr int kQuadStepBytes = 4, kQuadBytes = 16;
 inline B PackQuads(I a, I b, I c, I d) {

@@ -219,6 +219,14 @@ inline B NextByte(B a) {
   return MapQuarters<B>(
       [&](int i) { return vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(a.v[i]), 8)); });
 }
+template <int kByte>
+inline I LaneBytes(B a) {
+  return MapQuarters<I>([&](int i) {
+    uint32x4_t lanes = vreinterpretq_u32_u8(a.v[i]);
+    if constexpr (kByte != 0) lanes = vshrq_n_u32(lanes, 8 * kByte);
+    return vreinterpretq_s32_u32(vandq_u32(lanes, vdupq_n_u32(255)));
+  });
+}
 constexpr int kQuadStepBytes = 16, kQuadBytes = 4;
 inline B PackQuads(I a, I b, I c, I d) {
   const auto pack = [](I x) {  // the low byte of each lane

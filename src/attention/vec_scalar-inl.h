@@ -261,6 +261,13 @@ inline B NextByte(B a) {
   for (int i = 0; i < 64; ++i) a.v[i] = i % 4 == 3 ? uint8_t{0} : a.v[i + 1];
   return a;
 }
+// Byte kByte of every lane.
+template <int kByte>
+inline I LaneBytes(B a) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = a.v[4 * i + kByte];
+  return r;
+}
 // 64 rounded values, -127..127 each, as bytes. They are read quad by quad (4 consecutive values): a
 // level may order the quads as its packs leave them. Quad q of vector v stands at byte
 // v * kQuadStepBytes + q * kQuadBytes.

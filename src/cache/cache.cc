@@ -1,5 +1,7 @@
 #include "cache/cache.h"
 
+#include <cmath>
+
 #include "cache/cache_impl.h"
 #include "codec/rotation.h"
 #include "kvant/isa.h"
@@ -29,13 +31,38 @@ Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const flo
   return Status::Ok();
 }
 
+Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope> ropes) {
+  const auto pre_rope = [&](int layer) { return LayerFormats(spec, layer).k.pre_rope; };
+  int layer = 0;
+  while (layer < g.layers && !pre_rope(layer)) ++layer;
+  if (layer == g.layers) return Status::Ok();
+  if (ropes.size() != static_cast<size_t>(g.layers)) {
+    return Status::InvalidArgument("K format " + FormatSpec(LayerFormats(spec, layer).k) +
+                                   " needs the RoPE of " + std::to_string(g.layers) +
+                                   " layers, and there are " + std::to_string(ropes.size()));
+  }
+  for (const Rope& rope : ropes) {
+    if (rope.frequencies.empty() || 2 * rope.frequencies.size() > static_cast<size_t>(g.head_dim)) {
+      return Status::InvalidArgument("RoPE turns " + std::to_string(2 * rope.frequencies.size()) +
+                                     " channels of a head of " + std::to_string(g.head_dim));
+    }
+    for (const double frequency : rope.frequencies) {
+      if (std::isfinite(frequency)) continue;
+      return Status::InvalidArgument("a RoPE frequency of " + std::to_string(frequency) +
+                                     " radians a position is not finite");
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 // ---- Creation
 
 Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& spec,
                                              int64_t context_tokens, int64_t budget_bytes,
-                                             std::span<const float> k_balance) {
+                                             std::span<const float> k_balance,
+                                             std::span<const Rope> ropes) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
   constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are ints
@@ -48,6 +75,7 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
                                    " bytes is negative");
   }
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, k_balance));
+  KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, ropes));
   auto impl = std::make_unique<Impl>(geometry, spec, context_tokens, budget_bytes);
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
@@ -61,6 +89,7 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     impl->AddRotation(formats,
                       k_balance.empty() ? nullptr : k_balance.data() + layer * layer_values,
                       impl->layers.back());
+    if (formats.k.pre_rope) impl->AddRope(ropes[static_cast<size_t>(layer)], impl->layers.back());
   }
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
 }
@@ -101,6 +130,13 @@ void Cache::Impl::AddRotation(const FormatPair& formats, const float* k_balance,
     }
     if (formats.v.is_normed()) layer.to_value.push_back(sign);
   }
+}
+
+void Cache::Impl::AddRope(const Rope& rope, LayerStore& layer) {
+  const auto same = std::find_if(ropes.begin(), ropes.end(),
+                                 [&](const KeyRopeTable& table) { return table.rope() == rope; });
+  layer.rope = static_cast<int>(same - ropes.begin());
+  if (same == ropes.end()) ropes.emplace_back(rope);
 }
 
 int Cache::Impl::PoolFor(const PageLayout& layout, PageUse use) {

@@ -12,6 +12,10 @@
 // never read from page 0 and stay out of its ranges. Layers with float formats have neither sinks
 // nor window of their own.
 //
+// Layers whose K format is pre_rope take keys after RoPE like all others, and hold them so in
+// window and sinks. Seal turns a page back by its positions before it is coded (two roundings to
+// f16 instead of one), and attention turns what it decodes again: see attention/rope_scores-inl.h.
+//
 // Layers whose formats are normed hold K and V rotated, in their window and sinks too; Append
 // rotates, and views tell attention how to follow.
 //
@@ -25,8 +29,9 @@
 //   Commit(seq, m)                       the length becomes n + m
 // Rollback(seq) undoes an abandoned step: length n, every token and stored page as before it.
 // Reserve sets aside all pages that a step needs when a layer is released before the next one is
-// appended; then only a value that is refused can stop it. Another order may meet kOutOfMemory in
-// Append. Until Commit the pages that length n needs are kept beside the new ones.
+// appended; then only a value that is refused can stop it, or, in layers that rotate K or V or turn
+// K back, that there is no room for a copy of what is rotated. Another order may meet kOutOfMemory
+// in Append. Until Commit the pages that length n needs are kept beside the new ones.
 //
 // Cutting back. Pages sealed for a length are read as written again below it, so open copies are
 // kept for one page longer than queries need them: beside the W + 1 newest pages one more, counted
@@ -42,6 +47,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/key_rope.h"
 #include "cache/view.h"
 #include "kvant/format.h"
 #include "kvant/ledger.h"
@@ -55,11 +61,13 @@ class Cache {
  public:
   // k_balance: [layers][kv_heads][head_dim] positive factors of K's channels for formats with
   // `balanced`, copied; needed by them and empty otherwise. context_tokens: longest sequence that
-  // will be accepted. budget_bytes: upper bound of what the pools may allocate (0: none). Checks
-  // everything with CheckKvSpec.
+  // will be accepted. budget_bytes: upper bound of what the pools may allocate (0: none). ropes:
+  // [layers] how the keys that Append gets were turned, copied; needed by formats with `pre_rope`,
+  // not read by others. A rope turns at least one pair. Checks everything with CheckKvSpec.
   static Result<std::unique_ptr<Cache>> Create(const KvGeometry& geometry, const KvSpec& spec,
                                                int64_t context_tokens, int64_t budget_bytes = 0,
-                                               std::span<const float> k_balance = {});
+                                               std::span<const float> k_balance = {},
+                                               std::span<const Rope> ropes = {});
   ~Cache();
 
   const KvGeometry& geometry() const;
@@ -81,8 +89,8 @@ class Cache {
   // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses.
   Status Reserve(SequenceId seq, int64_t new_tokens);
   // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved. A
-  // NaN, an infinity or a value that the open type cannot hold is refused with layer, head,
-  // position and channel named; nothing of the call is written then.
+  // NaN, an infinity or a value that the open type cannot hold (also: before RoPE) is refused with
+  // layer, head, position and channel named; nothing of the call is written then.
   Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
                 const float* v, int64_t v_stride, int64_t new_tokens);
   // What queries of page `query_page` (absolute page index) see of one head: pages of the running

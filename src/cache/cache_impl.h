@@ -37,6 +37,8 @@ struct LayerStore {
   // [kv_heads][head_dim] multipliers of the rotation; empty: not rotated.
   std::vector<float> to_key, to_query, to_value;
 
+  int rope = -1;  // into Impl::ropes; -1: pages hold K as Append got it
+
   bool rotated() const { return !to_key.empty() || !to_value.empty(); }
 };
 
@@ -60,6 +62,7 @@ struct Cache::Impl {
   PageBudget budget;
   std::vector<PoolEntry> pools;
   std::vector<LayerStore> layers;
+  std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
 
   // The precision rule, for a sequence of `length` tokens: pages [0, SealedPages) are read as
@@ -91,6 +94,7 @@ struct Cache::Impl {
 
   int PoolFor(const PageLayout& layout, PageUse use);
   void AddLayer(const FormatPair& formats);
+  void AddRope(const Rope& rope, LayerStore& layer);
   void AddRotation(const FormatPair& formats, const float* k_balance, LayerStore& layer) const;
   std::unique_ptr<Sequence> MakeSequence() const;
   SequenceId Adopt(std::unique_ptr<Sequence> seq);
@@ -112,6 +116,11 @@ struct Cache::Impl {
   Status CheckRows(const Sequence& seq, const LayerStore& store,
                    const std::function<std::string()>& place, const HeadRows& rows,
                    int64_t new_tokens) const;
+  Status CheckPairs(const Sequence& seq, const KeyRope& rope,
+                    const std::function<std::string()>& place, const HeadRows& rows,
+                    int64_t new_tokens) const;
+  Status EncodeK(const LayerStore& store, int page, const std::byte* open, int first_token,
+                 std::byte* stored) const;
   Status MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void Compact(Sequence& seq) const;

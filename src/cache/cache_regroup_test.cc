@@ -45,7 +45,7 @@ TEST_P(CacheRegroup, PagesOfAHeadThatGrewTokenByTokenAreNeighbours) {
   EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kHeads, spec, tokens, 1300));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CacheRegroup, ::testing::Values("int4", "f16"));
+INSTANTIATE_TEST_SUITE_P(Formats, CacheRegroup, ::testing::Values("int4", "f16", "int4:out1"));
 
 TEST(CacheRegroup, PagesThatAForkHoldsStayWhereTheyAre) {
   auto cache = MakeCache(kHeads, MakeSpec("int4", "int4"));

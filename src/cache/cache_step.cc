@@ -65,6 +65,9 @@ Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
                               std::to_string(impl_->context_tokens));
   }
   KVANT_RETURN_IF_ERROR(seq->EnsurePages(impl_->PagesOf(seq->length + new_tokens)));
+  for (KeyRopeTable& rope : impl_->ropes) {
+    KVANT_RETURN_IF_ERROR(rope.Grow(seq->length + new_tokens));
+  }
   const Status status = impl_->ReservePages(*seq, new_tokens);
   if (!status.ok()) {
     impl_->CancelReservations(*seq);
@@ -132,6 +135,10 @@ Status Cache::Append(SequenceId id, int layer, int kv_head, const float* k, int6
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
   HeadRows rows{k, k_stride, v, v_stride};
   KVANT_RETURN_IF_ERROR(impl_->CheckRows(*seq, store, place, rows, new_tokens));
+  if (store.rope >= 0) {
+    const KeyRope rope = impl_->ropes[static_cast<size_t>(store.rope)].view();
+    KVANT_RETURN_IF_ERROR(impl_->CheckPairs(*seq, rope, place, rows, new_tokens));
+  }
   AlignedBuffer rotated;
   if (store.rotated()) {
     KVANT_ASSIGN_OR_RETURN(rotated,
@@ -181,6 +188,25 @@ Status Cache::Impl::CheckRows(const Sequence& seq, const LayerStore& store,
   return check("V", store.open.v, rows.v, rows.v_stride);
 }
 
+// Turned back, no channel of a pair may exceed what f16 holds.
+Status Cache::Impl::CheckPairs(const Sequence& seq, const KeyRope& rope,
+                               const std::function<std::string()>& place, const HeadRows& rows,
+                               int64_t new_tokens) const {
+  for (int64_t t = 0; t < new_tokens; ++t) {
+    const float* const k = rows.k + t * rows.k_stride;
+    for (int i = 0; i < rope.count; ++i) {
+      const int first = rope.step * i, second = first + rope.to_partner;
+      const float length = std::hypot(k[first], k[second]);
+      if (length <= kMaxPairLength) continue;
+      return Status::InvalidArgument(
+          "K" + place() + ", position " + std::to_string(seq.length + t) + ", channels " +
+          std::to_string(first) + " and " + std::to_string(second) + " have the length " +
+          std::to_string(length) + ", which f16 cannot hold before RoPE");
+    }
+  }
+  return Status::Ok();
+}
+
 // What was made stays in the table when a later page is refused: Rollback gives it back.
 Status Cache::Impl::MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const {
   const auto reservation = [&](int pool) { return &seq.reservations[static_cast<size_t>(pool)]; };
@@ -216,12 +242,31 @@ Status Cache::Seal(SequenceId id, int layer, int kv_head) {
         impl_->Pool(store.stored_pool)
             .Allocate(&seq->reservations[static_cast<size_t>(store.stored_pool)]));
     const int first_token = p == 0 ? impl_->spec.sinks_tokens : 0;
-    EncodeSide(store.open.k, head.open[p], store.stored.k, first_token, page);
+    const Status status = impl_->EncodeK(store, p, head.open[p], first_token, page);
+    if (!status.ok()) {
+      impl_->Pool(store.stored_pool)
+          .Release(page, &seq->reservations[static_cast<size_t>(store.stored_pool)]);
+      return status;
+    }
     EncodeSide(store.open.v, head.open[p] + store.open.v_offset_bytes, store.stored.v, first_token,
                page + store.stored.v_offset_bytes);
     head.stored[p] = page;
     ++head.sealed;
   }
+  return Status::Ok();
+}
+
+Status Cache::Impl::EncodeK(const LayerStore& store, int page, const std::byte* open,
+                            int first_token, std::byte* stored) const {
+  if (store.rope < 0) {
+    EncodeSide(store.open.k, open, store.stored.k, first_token, stored);
+    return Status::Ok();
+  }
+  KVANT_ASSIGN_OR_RETURN(AlignedBuffer before,
+                         AlignedBuffer::Create(static_cast<size_t>(store.open.k.bytes)));
+  TurnBack(ropes[static_cast<size_t>(store.rope)].view(), store.open.k, open,
+           static_cast<int64_t>(page) * page_tokens, before.data());
+  EncodeSide(store.open.k, before.data(), store.stored.k, first_token, stored);
   return Status::Ok();
 }
 

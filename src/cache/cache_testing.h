@@ -60,7 +60,8 @@ inline KvSpec MakeSpec(const std::string& k, const std::string& v, int sinks = 4
 
 inline std::unique_ptr<Cache> MakeCache(const KvGeometry& geometry, const KvSpec& spec,
                                         int64_t context = 4096, int64_t budget = 0) {
-  auto cache = Cache::Create(geometry, spec, context, budget);
+  const std::vector<Rope> ropes(static_cast<size_t>(geometry.layers), UsualRope(geometry.head_dim));
+  auto cache = Cache::Create(geometry, spec, context, budget, {}, ropes);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return cache.ok() ? std::move(cache).value() : nullptr;
 }

@@ -44,6 +44,7 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   };
   view.to_query = multiplier(store.to_query);
   view.to_value = multiplier(store.to_value);
+  if (store.rope >= 0) view.rope = impl_->ropes[static_cast<size_t>(store.rope)].view();
   const int64_t page_tokens = impl_->page_tokens;
   const int64_t visible = std::min(head.written_tokens, (query_page + 1) * page_tokens);
   if (visible <= 0) return view;

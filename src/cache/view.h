@@ -23,17 +23,32 @@ struct Run {
   bool empty() const { return end_token <= first_token; }
 };
 
+// Which channels of a head turn together: (2i, 2i + 1), or (i, i + turning channels / 2).
+enum class RopePairs { kNeighbours, kHalves };
+
+// Tables of the rotation that a layer's keys take by their position, for pages that hold keys
+// before it (Format::pre_rope). Position p turns pair i by p * frequency(i); what is multiplied is
+// split: a block of 64 tokens begins at a multiple of 64.
+struct KeyRope {
+  int count = 0;                   // of pairs: the first 2 * count channels turn; 0: no tables
+  int step = 1, to_partner = 0;    // pair i: channels step * i and step * i + to_partner
+  const float* starts = nullptr;   // [blocks of 64][2][count] cos, sin at positions 64 * block
+  const float* offsets = nullptr;  // [count][2][64] cos, sin at positions 0 .. 63
+};
+
 // All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty;
 // their order is the order of positions. The last run holds the open page: its end_token is the
 // number of tokens written, and a query at position t sees positions <= t only.
 //
 // What K and V hold may be rotated (codec/rotation.h): then queries are rotated with to_query first
-// and outputs turned back with to_value. Both [head_dim]; null: as it came.
+// and outputs turned back with to_value. Both [head_dim]; null: as it came. Runs whose K format is
+// pre_rope need `rope`, and begin at a multiple of 64.
 inline constexpr int kMaxRuns = 3;
 struct HeadView {
   std::array<Run, kMaxRuns> runs;
   const float* to_query = nullptr;
   const float* to_value = nullptr;
+  KeyRope rope;
 };
 
 }  // namespace kvant

@@ -155,6 +155,10 @@ Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> valu
   if (format.is_float() || format.is_normed()) {
     return Status::InvalidArgument("format " + FormatSpec(format) + " has no groups");
   }
+  if (format.outliers != 0) {
+    return Status::InvalidArgument("format " + FormatSpec(format) +
+                                   " has a side-band, which is not of one group");
+  }
   if (values.empty() || values.size() > kMaxGroupValues) {
     return Status::InvalidArgument("a group of " + std::to_string(values.size()) +
                                    " values is not possible; possible: 1 to 1024");

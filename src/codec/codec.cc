@@ -5,6 +5,7 @@
 
 #include "codec/codec_level.h"
 #include "codec/normed_codec.h"
+#include "codec/side_band.h"
 
 namespace kvant {
 namespace {
@@ -102,7 +103,8 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
                                           stored);
     return;
   }
-  const bool is_vectorised = HasVectorLevels(layout.format) && open.format == kFormatF16;
+  const bool is_vectorised =
+      HasVectorLevels(layout.format) && layout.format.outliers == 0 && open.format == kFormatF16;
   const EncodeCodedFn encode = is_vectorised ? ActiveCodecLevel().encode : nullptr;
   if (encode == nullptr) {
     EncodeSideReference(open, source, layout, first_token, stored);
@@ -118,6 +120,7 @@ void DecodeSide(const SideLayout& layout, const std::byte* stored, float* out, i
     DecodeSideReference(layout, stored, out, out_stride);
   } else {
     decode(MakeSidePlan(layout), stored, out, out_stride);
+    AddOutliers(layout, stored, out, out_stride);
   }
 }
 

@@ -34,6 +34,9 @@ void EncodeSideReference(const SideLayout& open, const std::byte* source, const 
 void DecodeSideReference(const SideLayout& layout, const std::byte* stored, float* out,
                          int64_t out_stride);
 
+// What the code of a uniform side says of token t, channel c, without the side-band.
+float CodedValue(const SideLayout& layout, const std::byte* stored, int token, int channel);
+
 // Reads one value of a float side: token t of the page, channel c.
 float LoadFloatValue(const SideLayout& layout, const std::byte* side, int token, int channel);
 // Writes one value of a float side, rounded to its type; the caller has checked the range.

@@ -32,6 +32,11 @@ std::vector<Format> CodedFormats() {
        {"iq4_nl", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp4:c20", "nvfp4", "nvfp4_4over6", "if4"}) {
     formats.push_back(*ParseFormat(name, Side::kK));
   }
+  for (const char* name :
+       {"int4:channel:g64:min:out1", "int3:channel:g16:none:out2", "int5:channel:g128:rzero:out3",
+        "int2:token:min:out1", "int6:token:g32:zero:out2", "int8:token:g64:ext:out16"}) {
+    formats.push_back(*ParseFormat(name, Side::kK));
+  }
   for (int bits : {2, 3, 4, 5, 6, 8}) {
     for (Offset offset :
          {Offset::kNone, Offset::kExtreme, Offset::kMin, Offset::kIntegerZero, Offset::kRealZero}) {

@@ -8,6 +8,7 @@
 #include "codec/code_place.h"
 #include "codec/codec.h"
 #include "codec/normed_codec.h"
+#include "codec/side_band.h"
 #include "codec/small_float.h"
 
 namespace kvant {
@@ -66,11 +67,13 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
       }
     }
   };
-  for_each_value([&](int, int, float x) {
+  for_each_value([&](int t, int c, float x) {
+    if (s.format.outliers > 0 && IsPicked(s, stored, t, c)) return;
     min = std::min(min, x);
     max = std::max(max, x);
     if (std::fabs(x) > std::fabs(extreme)) extreme = x;
   });
+  if (min > max) min = max = 0;  // outliers alone
   const GroupParameters p = FitGroup(s.format, min, max, extreme);
   StoreU16(stored + place.scale_byte, p.scale_bits);
   if (s.format.metadata_bytes_per_group() == 4) {
@@ -154,6 +157,7 @@ void EncodeSideReference(const SideLayout& open, const std::byte* source, const 
     }
     return;
   }
+  PickOutliers(open, source, s, first_token, stored);
   ForEachGroup(s, [&](const GroupPlace& place) {
     if (s.format.is_small_float()) {
       EncodeSmallFloatGroup(open, source, s, first_token, place, stored);
@@ -161,6 +165,7 @@ void EncodeSideReference(const SideLayout& open, const std::byte* source, const 
       EncodeGroup(open, source, s, first_token, place, stored);
     }
   });
+  FinishOutliers(s, stored);
 }
 
 void DecodeSideReference(const SideLayout& s, const std::byte* stored, float* out,
@@ -189,6 +194,16 @@ void DecodeSideReference(const SideLayout& s, const std::byte* stored, float* ou
       }
     }
   });
+  AddOutliers(s, stored, out, out_stride);
+}
+
+float CodedValue(const SideLayout& s, const std::byte* stored, int token, int channel) {
+  const int scale_byte =
+      s.format.axis == Axis::kChannel
+          ? (token / s.group * s.padded_dim + channel) * 2
+          : ScaleByte(s, token, std::min(channel / s.group, s.channel_groups - 1));
+  return ValueOf(s.format, LoadParameters(s, stored, scale_byte),
+                 LoadCode(s, stored, token, channel));
 }
 
 }  // namespace kvant

@@ -41,7 +41,10 @@ class FilledCache {
     const auto k_values = static_cast<size_t>(o.geometry.layers) *
                           static_cast<size_t>(o.geometry.kv_heads * o.geometry.head_dim);
     const std::vector<float> balance(spec.k.balanced ? k_values : 0, 1.0f);
-    KVANT_ASSIGN_OR_RETURN(filled.cache_, Cache::Create(o.geometry, spec, depth, 0, balance));
+    const std::vector<Rope> ropes(static_cast<size_t>(o.geometry.layers),
+                                  UsualRope(o.geometry.head_dim));
+    KVANT_ASSIGN_OR_RETURN(filled.cache_,
+                           Cache::Create(o.geometry, spec, depth, 0, balance, ropes));
     for (int64_t i = 0; i < o.batch; ++i) {
       KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, filled.cache_->NewSequence());
       filled.sequences_.push_back(sequence);

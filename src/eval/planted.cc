@@ -124,7 +124,8 @@ Result<std::vector<float>> CachedOutputs(const KvSpec& spec, const PlantedOption
   const std::vector<float> balance(spec.k.balanced ? static_cast<size_t>(kKvHeads * o.head_dim) : 0,
                                    1.0f);
   KVANT_ASSIGN_OR_RETURN(const std::unique_ptr<Cache> cache,
-                         Cache::Create(geometry, spec, o.tokens, 0, balance));
+                         Cache::Create(geometry, spec, o.tokens, 0, balance,
+                                       std::vector<Rope>{UsualRope(o.head_dim)}));
   KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, cache->NewSequence());
   KVANT_RETURN_IF_ERROR(Fill(*cache, sequence, o, heads));
   const int64_t row = static_cast<int64_t>(kGroupRatio) * o.head_dim;

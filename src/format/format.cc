@@ -10,10 +10,12 @@ namespace kvant {
 namespace {
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
+constexpr int kMaxOutliers = 16;
 constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
-    "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero] or "
+    "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero]"
+    "[:prerope][:out{1..16}] or "
     "tq{1,2,3,4}, tc{2,3}, tcx{2,3,4}, nest{2,3,4}, each [:mean][:bal][:n8], or "
     "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6, for arrays if4";
 
@@ -100,8 +102,10 @@ Status ParseGroup(std::string_view spec, std::string_view part, int* group) {
   return Status::Ok();
 }
 
-// One of the parts behind the width. `seen` marks axis, group, offset against repetition.
-Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[3], Format* format) {
+// One of the parts behind the width. `seen` marks each kind of option against repetition.
+constexpr int kOptionKinds = 5;  // axis, group, offset, place of RoPE, side-band
+Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[kOptionKinds],
+                   Format* format) {
   int kind = -1;
   if (part == "channel" || part == "token") {
     kind = 0;
@@ -113,6 +117,15 @@ Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[3]
              it != std::end(kOffsetNames)) {
     kind = 2;
     format->offset = static_cast<Offset>(it - std::begin(kOffsetNames));
+  } else if (part == "prerope") {
+    kind = 3;
+    format->pre_rope = true;
+  } else if (part.starts_with("out")) {
+    kind = 4;
+    if (!ParseInt(part.substr(3), &format->outliers) || format->outliers < 1 ||
+        format->outliers > kMaxOutliers) {
+      return BadSpec(spec, "side-band '" + std::string(part) + "' is not one of out1 to out16");
+    }
   } else {
     return BadSpec(spec, "option '" + std::string(part) + "' is unknown");
   }
@@ -189,6 +202,11 @@ Status CheckNormed(const Format& format, Side side, const std::string& name) {
 
 }  // namespace
 
+double Format::SideBandBits(int head_dim) const {
+  if (outliers == 0) return 0;
+  return kSlotBits * outliers / (axis == Axis::kChannel ? group : head_dim);
+}
+
 double Format::EffectiveBits(int head_dim) const {
   if (is_float()) return bits;
   if (is_normed()) {
@@ -197,9 +215,10 @@ double Format::EffectiveBits(int head_dim) const {
            (kPageTokens * head_dim);
   }
   const double per_group = 8.0 * metadata_bytes_per_group();
-  if (axis == Axis::kChannel) return bits + per_group / group;
+  const double coded = bits + SideBandBits(head_dim);
+  if (axis == Axis::kChannel) return coded + per_group / group;
   const int stored = group == 0 ? head_dim : std::min(group, head_dim);
-  return bits + per_group * DivideUp(head_dim, stored) / head_dim;
+  return coded + per_group * DivideUp(head_dim, stored) / head_dim;
 }
 
 Result<Format> ParseFormat(std::string_view spec, Side side) {
@@ -217,11 +236,12 @@ Result<Format> ParseFormat(std::string_view spec, Side side) {
   if (!ParseInt(parts[0].substr(3), &format.bits) || !Contains(kWidths, format.bits)) {
     return BadSpec(spec, "width '" + std::string(parts[0].substr(3)) + "' is not possible");
   }
-  bool seen[3] = {};
+  bool seen[kOptionKinds] = {};
   for (size_t i = 1; i < parts.size(); ++i) {
     KVANT_RETURN_IF_ERROR(ParseOption(spec, parts[i], seen, &format));
   }
   if (format.axis == Axis::kChannel && format.group == 0) format.group = kPageTokens;
+  if (format.pre_rope && side == Side::kV) return BadSpec(spec, "V takes no 'prerope'");
   return format;
 }
 
@@ -234,6 +254,8 @@ std::string FormatSpec(const Format& format) {
   spec += format.axis == Axis::kChannel ? ":channel" : ":token";
   if (format.group != 0) spec += ":g" + std::to_string(format.group);
   spec += ":" + std::string(kOffsetNames[static_cast<int>(format.offset)]);
+  if (format.pre_rope) spec += ":prerope";
+  if (format.outliers != 0) spec += ":out" + std::to_string(format.outliers);
   return spec;
 }
 
@@ -244,13 +266,21 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
     return Status::InvalidArgument("head_dim " + std::to_string(head_dim) +
                                    " is not a multiple of 4 between 4 and 1024");
   }
+  const bool is_uniform = format.levels == Levels::kUniform;
+  if (format.pre_rope && (side == Side::kV || !is_uniform)) {
+    return Status::InvalidArgument(name + ": 'prerope' belongs to K in evenly spaced levels");
+  }
+  if (format.outliers != 0 &&
+      (!is_uniform || format.outliers < 0 || format.outliers > kMaxOutliers)) {
+    return Status::InvalidArgument(name + ": a side-band of " + std::to_string(format.outliers) +
+                                   " slots is not possible; evenly spaced levels take 0 to 16");
+  }
   if (format.is_float()) return Status::Ok();
   if (format.is_normed()) return CheckNormed(format, side, name);
   if (format.norms_8bit || format.page_mean || format.balanced) {
     return Status::InvalidArgument(name +
                                    ": page mean, balance and 8-bit norms belong to tq and tc");
   }
-  const bool is_uniform = format.levels == Levels::kUniform;
   if (is_uniform ? format.scale != Scale::kF16 : !IsAlias(format)) {
     return Status::InvalidArgument(
         name + ": levels that are not evenly spaced are possible by name only; " +

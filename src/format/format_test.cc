@@ -43,6 +43,26 @@ TEST(FormatSpec, EveryFormatComesBackFromItsSpecOnBothSides) {
   }
 }
 
+TEST(FormatSpec, KeysBeforeRopeAndSideBandsPrintAndReadBack) {
+  const Format k = *ParseFormat("int4:out2:prerope:g32", Side::kK);
+  EXPECT_TRUE(k.pre_rope);
+  EXPECT_EQ(k.outliers, 2);
+  EXPECT_EQ(FormatSpec(k), "int4:channel:g32:min:prerope:out2");
+  EXPECT_EQ(*ParseFormat(FormatSpec(k), Side::kK), k);
+  EXPECT_EQ(FormatSpec(*ParseFormat("int3:out16", Side::kV)), "int3:token:min:out16");
+  // An alias with a side-band is no alias.
+  EXPECT_EQ(FormatSpec(*ParseFormat("int8:token:g32:none:out1", Side::kV)),
+            "int8:token:g32:none:out1");
+  EXPECT_TRUE(CheckFormat(k, Side::kK, 80).ok());
+  EXPECT_TRUE(Mentions(CheckFormat(k, Side::kV, 80), "prerope"));
+  Format other = *ParseFormat("tq4", Side::kK);
+  other.pre_rope = true;
+  EXPECT_TRUE(Mentions(CheckFormat(other, Side::kK, 64), "prerope"));
+  other = kFormatF16;
+  other.outliers = 1;
+  EXPECT_TRUE(Mentions(CheckFormat(other, Side::kV, 64), "side-band of 1"));
+}
+
 TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
   const struct {
     const char* name;
@@ -98,6 +118,12 @@ TEST(FormatSpec, RefusalsNameTheValueAndListWhatIsPossible) {
              {"int4:g", "'g'"},
              {"int4:g-16", "'g-16'"},
              {"int4:g0", "'g0'"},
+             {"int4:out", "'out'"},
+             {"int4:out0", "'out0'"},
+             {"int4:out17", "'out17'"},
+             {"int4:out1:out2", "'out2'"},
+             {"int4:prerope:prerope", "'prerope'"},
+             {"tq4:prerope", "'prerope'"},
              {"int4:", "''"},
              {"int4:row", "'row'"},
              {"int4:g16:g32", "'g32'"},
@@ -133,6 +159,18 @@ TEST(Format, EffectiveBitsFollowTheTableOfTheField) {
       }
     }
   }
+}
+
+// 42 of 4,096 values as u16 and f16 are .328125 bit a value, as u32 and f32 twice that.
+TEST(Format, SideBandsAreBilledByTheirSlots) {
+  static_assert(kSlotBits * 42 / 4096 == 0.328125);
+  const Format k = *ParseFormat("int4:channel:g64:min:out1", Side::kK);
+  EXPECT_EQ(k.SideBandBits(128), 0.5);
+  EXPECT_EQ(k.EffectiveBits(128), 5.0);
+  const Format v = *ParseFormat("int4:token:min:out2", Side::kV);
+  EXPECT_EQ(v.SideBandBits(128), 0.5);
+  EXPECT_EQ(v.EffectiveBits(128), 4.75);
+  EXPECT_EQ(ParseFormat("int4", Side::kV)->SideBandBits(128), 0);
 }
 
 TEST(Format, AShortTailGroupIsBilledAsAWholeOne) {
@@ -284,8 +322,8 @@ TEST(KvPreset, ASpecNamesBothSidesAlike) {
 }
 
 TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
-  EXPECT_EQ(ParseKvPreset("kvquant2").status().code(), StatusCode::kUnsupported);
-  EXPECT_TRUE(Mentions(ParseKvPreset("kvquant2").status(), "'kvquant2'"));
+  EXPECT_EQ(ParseKvPreset("diffkv").status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(Mentions(ParseKvPreset("diffkv").status(), "'diffkv'"));
   EXPECT_EQ(ParseKvPreset("kivi9").status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Mentions(ParseKvPreset("kivi9").status(), "'kivi9'"));
 }

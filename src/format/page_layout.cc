@@ -37,6 +37,15 @@ void PlaceNormed(int offset, SideLayout* s) {
   s->bytes = s->codes_offset + codes;
 }
 
+void PlaceBand(SideLayout* s) {
+  const bool by_channel = s->format.axis == Axis::kChannel;
+  s->band_offset = s->metadata_bytes;
+  s->band_rows = by_channel ? s->token_groups : s->blocks();
+  s->band_width = by_channel ? s->padded_dim : s->block_tokens;
+  s->deltas_from_places = s->band_rows * s->format.outliers * s->band_width * 2;
+  s->metadata_bytes += 2 * s->deltas_from_places;
+}
+
 SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, int offset) {
   SideLayout s;
   s.format = format;
@@ -80,6 +89,7 @@ SideLayout MakeSide(const Format& format, Side side, int head_dim, int tokens, i
     s.block_metadata_bytes = s.channel_groups * s.block_tokens * per_group;
     s.metadata_bytes = s.block_metadata_bytes * s.blocks();
   }
+  if (format.outliers > 0) PlaceBand(&s);
   s.metadata_bytes = RoundUpTo(s.metadata_bytes, kPlaneUnitBytes);
   s.codes_offset = s.metadata_bytes;
   s.bytes = s.metadata_bytes + s.blocks() * s.block_bytes;
@@ -101,7 +111,8 @@ int64_t SideLayout::used_metadata_bytes() const {
   const int64_t groups = format.axis == Axis::kChannel
                              ? static_cast<int64_t>(token_groups) * head_dim
                              : static_cast<int64_t>(channel_groups) * tokens;
-  return groups * format.metadata_bytes_per_group();
+  const int64_t vectors = format.axis == Axis::kChannel ? groups : tokens;
+  return groups * format.metadata_bytes_per_group() + vectors * format.outliers * 4;
 }
 
 int PageTokensFor(const Format& k, const Format& v) {

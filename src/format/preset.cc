@@ -42,6 +42,11 @@ constexpr Preset kPresets[] = {
     {"qserve8", "int8:token:rzero", "int8:token:rzero", 0, 0},
     {"qserve4", "int4:token:rzero", "int4:token:rzero", 0, 0},
     {"atom4", "int4:token:min", "int4:token:min", 0, 0},
+    // KVQuant (arXiv 2401.18079) with a page's own ranges and even levels instead of calibrated
+    // ones: K before RoPE, one value of a channel's 64 and of a token's head apart.
+    {"kvquant4", "int4:channel:g64:min:prerope:out1", "int4:token:min:out1"},
+    {"kvquant3", "int3:channel:g64:min:prerope:out1", "int3:token:min:out1"},
+    {"kvquant2", "int2:channel:g64:min:prerope:out1", "int2:token:min:out1"},
     // Small floats of the OCP standard and of NVIDIA's block format.
     {"fp8", "fp8_e4m3", "fp8_e4m3"},
     {"mxfp4", "mxfp4", "mxfp4"},
@@ -49,8 +54,7 @@ constexpr Preset kPresets[] = {
 };
 
 // Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
-constexpr std::string_view kPlannedPresets[] = {
-    "kvquant4", "kvquant3", "kvquant2", "diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
+constexpr std::string_view kPlannedPresets[] = {"diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
 
 std::string PresetList() {
   std::string list;

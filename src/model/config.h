@@ -5,14 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "cache/view.h"
 #include "gguf/gguf_file.h"
 #include "kvant/format.h"
 #include "kvant/status.h"
 
 namespace kvant {
-
-// Which channels of a head turn together: (2i, 2i + 1), or (i, i + rope_dims / 2).
-enum class RopePairs { kNeighbours, kHalves };
 
 enum class Activation { kSilu, kGelu };  // kGelu: by its tanh formula
 

@@ -72,7 +72,8 @@ TEST(Silu, ExtremesAreQuietAndFaultsStayVisible) {
 }
 
 TEST(Rope, RotatesNeighboursByTheirAngleAtDepth) {
-  RopeTable table({.base = 100000, .position_scale = 2}, 8, RopePairs::kNeighbours, {}, 2);
+  RopeTable table(MakeRope({.base = 100000, .position_scale = 2}, 8, RopePairs::kNeighbours, {}),
+                  2);
   for (const int64_t position : {0, 1, 511, 131071}) {
     table.Fill(1, position);
     std::vector<float> x = RandomFloats(12, 1, 5);

@@ -26,7 +26,8 @@ Llama::Llama(const ModelConfig& config, const ModelWeights& weights, int64_t max
              ThreadPool& pool, Cache& cache)
     : config_(config), weights_(weights), max_rows_(max_rows), pool_(pool), cache_(cache) {
   for (const RopeSpec& rope : config.ropes) {
-    ropes_.emplace_back(rope, config.rope_dims, config.rope_pairs, weights.rope_factors, max_rows);
+    ropes_.emplace_back(MakeRope(rope, config.rope_dims, config.rope_pairs, weights.rope_factors),
+                        max_rows);
   }
 }
 

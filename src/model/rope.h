@@ -8,29 +8,30 @@
 #include <cstdint>
 #include <vector>
 
+#include "cache/key_rope.h"
 #include "kvant/status.h"
 #include "model/config.h"
 
 namespace kvant {
 
+// factors: one a pair, or empty for all 1.
+Rope MakeRope(const RopeSpec& spec, int dims, RopePairs pairs, const std::vector<float>& factors);
+
 // cos and sin of every pair for the positions of one step, computed in double and rounded once.
 class RopeTable {
  public:
-  // factors: one a pair, or empty for all 1.
-  RopeTable(const RopeSpec& spec, int dims, RopePairs pairs, const std::vector<float>& factors,
-            int64_t max_rows);
+  RopeTable(Rope rope, int64_t max_rows);
 
   void Fill(int64_t row, int64_t position);
 
   // Rotates the first dims() channels of x[head_dim] in place.
   void Rotate(int64_t row, float* x) const;
 
-  int dims() const { return 2 * static_cast<int>(frequencies_.size()); }
+  int dims() const { return 2 * static_cast<int>(rope_.frequencies.size()); }
 
  private:
-  const RopePairs pairs_;
-  std::vector<double> frequencies_;  // radians a position
-  std::vector<float> cos_sin_;       // [rows][pairs][2]
+  const Rope rope_;
+  std::vector<float> cos_sin_;  // [rows][pairs][2]
 };
 
 }  // namespace kvant

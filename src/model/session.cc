@@ -30,6 +30,15 @@ Status CheckOptions(const SessionOptions& options) {
   return Status::Ok();
 }
 
+std::vector<Rope> LayerRopes(const ModelConfig& config, const ModelWeights& weights) {
+  std::vector<Rope> ropes;
+  for (const LayerAttention& layer : config.attends) {
+    ropes.push_back(MakeRope(config.ropes[static_cast<size_t>(layer.rope)], config.rope_dims,
+                             config.rope_pairs, weights.rope_factors));
+  }
+  return ropes;
+}
+
 }  // namespace
 
 Session::Impl::~Impl() {
@@ -88,9 +97,10 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
       options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
   std::span<const float> balance;
   if (options.kv.k.balanced) balance = impl.key_balance->Of(impl.config, impl.weights);
-  KVANT_ASSIGN_OR_RETURN(engine->cache,
-                         Cache::Create(model.geometry(), options.kv, engine->context_tokens,
-                                       options.kv_budget_bytes, balance));
+  KVANT_ASSIGN_OR_RETURN(
+      engine->cache,
+      Cache::Create(model.geometry(), options.kv, engine->context_tokens, options.kv_budget_bytes,
+                    balance, LayerRopes(impl.config, impl.weights)));
   const ActivationMode mode =
       impl.float_activations ? ActivationMode::kFloat : ActivationMode::kInt8;
   const int64_t rows = std::min<int64_t>(options.chunk_tokens, engine->context_tokens);

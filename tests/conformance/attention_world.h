@@ -2,6 +2,8 @@
 // it, and an f64 attention over any K and V to compare with.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "cache/key_rope.h"
 #include "codec/codec.h"
 #include "kvant/format.h"
 
@@ -20,6 +23,8 @@ struct HeadSetup {
   int tokens = 0;
   int sinks = 0;
   int window_pages = 1;
+  // Of formats with pre_rope: how k was turned. Empty: UsualRope(head_dim).
+  Rope rope = {};
 };
 
 // Owns the pages of one head and the values that a reader of them sees.
@@ -32,9 +37,11 @@ class PagedHead {
         stored_(MakePageLayout(setup.k, setup.v, setup.head_dim, page_tokens_)),
         open_(MakeOpen(setup, page_tokens_)),
         sink_(MakeOpen(setup, std::max(16, (setup.sinks + 15) / 16 * 16))),
+        rope_(setup.rope.frequencies.empty() ? UsualRope(setup.head_dim) : setup.rope),
         seen_k(k),
         seen_v(v) {
     const int pages = (setup.tokens + page_tokens_ - 1) / page_tokens_;
+    EXPECT_TRUE(rope_.Grow(setup.tokens).ok());
     for (int p = 0; p < pages; ++p) {
       open_pages_.push_back(NewPage(open_, fill));
       for (int t = p * page_tokens_; t < std::min((p + 1) * page_tokens_, setup.tokens); ++t) {
@@ -51,7 +58,9 @@ class PagedHead {
       const int first = p == 0 ? setup.sinks : 0;
       const std::byte* from = open_pages_[static_cast<size_t>(p)];
       std::byte* to = stored_pages_.back();
-      EncodeSide(open_.k, from, stored_.k, first, to);
+      std::vector<std::byte> k_page(from, from + open_.k.bytes);
+      if (setup.k.pre_rope) TurnBack(rope_.view(), open_.k, from, p * page_tokens_, k_page.data());
+      EncodeSide(open_.k, k_page.data(), stored_.k, first, to);
       EncodeSide(open_.v, from + open_.v_offset_bytes, stored_.v, first,
                  to + stored_.v_offset_bytes);
     }
@@ -64,6 +73,7 @@ class PagedHead {
   // What queries of page `page` see.
   HeadView View(int page) const {
     HeadView view;
+    if (setup_.k.pre_rope) view.rope = rope_.view();
     const int first_open = std::max(0, page - setup_.window_pages);
     const int written = std::min(setup_.tokens, (page + 1) * page_tokens_);
     view.runs[0] = {&sink_, sink_view_.data(), 1, 0, 0, std::min(setup_.sinks, written)};
@@ -112,6 +122,7 @@ class PagedHead {
       for (int t = 0; t < page_tokens_; ++t) {
         const int token = static_cast<int>(p) * page_tokens_ + t;
         if (token >= setup_.tokens || (coded && token < setup_.sinks)) continue;
+        if (coded && setup_.k.pre_rope) Turn(token, &page_k[static_cast<size_t>(t) * d]);
         std::memcpy(&seen_k[static_cast<size_t>(token) * d], &page_k[static_cast<size_t>(t) * d],
                     d * 4u);
         std::memcpy(&seen_v[static_cast<size_t>(token) * d], &page_v[static_cast<size_t>(t) * d],
@@ -120,9 +131,22 @@ class PagedHead {
     }
   }
 
+  // As attention turns a decoded key, in double.
+  void Turn(int position, float* k) const {
+    const KeyRope r = rope_.view();
+    for (int i = 0; i < r.count; ++i) {
+      const double angle = position * rope_.rope().frequencies[static_cast<size_t>(i)];
+      float &first = k[r.step * i], &second = k[r.step * i + r.to_partner];
+      const double a = first, b = second;
+      first = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+      second = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
+    }
+  }
+
   HeadSetup setup_;
   int page_tokens_;
   PageLayout stored_, open_, sink_;
+  KeyRopeTable rope_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<std::byte*> open_pages_, stored_pages_, sink_pages_;
   std::vector<const std::byte*> open_view_, stored_view_, sink_view_;

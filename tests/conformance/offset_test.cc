@@ -20,26 +20,45 @@ using testing::ReferenceAttention;
 constexpr int kTokens = 700, kHeadDim = 64, kQueries = 16;
 constexpr KvGeometry kGeometry{1, 1, kHeadDim, kQueries};
 
+// Where the offset comes in: on four channels as they are stored, or, as a bias of the projection
+// does, before RoPE, on the two pairs of channels that turn slowest.
+enum class Bias { kAfterRope, kBeforeRope };
+
+void Turn(const Rope& rope, int position, float* k) {
+  for (int i = 0; i < kHeadDim / 2; ++i) {
+    const double angle = position * rope.frequencies[static_cast<size_t>(i)];
+    const double a = k[i], b = k[i + kHeadDim / 2];
+    k[i] = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+    k[i + kHeadDim / 2] = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
+  }
+}
+
 // K as the cache's f16 pages would hold it: what f16 loses of a large value is not the format's.
-std::vector<float> Keys(float offset) {
+std::vector<float> Keys(Bias bias, float offset) {
   std::vector<float> k = RandomValues(kTokens * kHeadDim, 1);
   for (size_t i = 0; i < k.size(); ++i) {
     const size_t channel = i % kHeadDim;
-    if (channel % 16 == 5) k[i] += channel % 32 == 5 ? offset : -offset;
-    k[i] = F16ToF32(F32ToF16(k[i]));
+    if (bias == Bias::kAfterRope && channel % 16 == 5) k[i] += channel % 32 == 5 ? offset : -offset;
+    if (bias == Bias::kBeforeRope && channel % 32 >= 30) k[i] += offset;
   }
+  const Rope rope = UsualRope(kHeadDim);
+  for (int t = 0; bias == Bias::kBeforeRope && t < kTokens; ++t) {
+    Turn(rope, t, k.data() + t * kHeadDim);
+  }
+  for (float& x : k) x = F16ToF32(F32ToF16(x));
   return k;
 }
 
 // Mean square error of a preset's output against f64 attention over the keys as they came.
-double OutputError(const std::string& preset, float offset) {
+double OutputError(const std::string& preset, float offset, Bias bias = Bias::kAfterRope) {
   const KvSpec spec = ParseKvPreset(preset).value();
   const std::vector<float> ones(kHeadDim, 1.0f);
   auto cache =
       Cache::Create(kGeometry, spec, kTokens, 0,
-                    spec.k.balanced ? std::span<const float>(ones) : std::span<const float>())
+                    spec.k.balanced ? std::span<const float>(ones) : std::span<const float>(),
+                    std::vector<Rope>{UsualRope(kHeadDim)})
           .value();
-  const std::vector<float> k = Keys(offset), v = RandomValues(kTokens * kHeadDim, 2);
+  const std::vector<float> k = Keys(bias, offset), v = RandomValues(kTokens * kHeadDim, 2);
   const SequenceId seq = cache->NewSequence().value();
   EXPECT_TRUE(cache->Reserve(seq, kTokens).ok());
   EXPECT_TRUE(cache->Append(seq, 0, 0, k.data(), kHeadDim, v.data(), kHeadDim, kTokens).ok());
@@ -85,6 +104,25 @@ TEST(KeyOffset, PresetsNamedInt4AndInt8LoseAtMostTwiceAsMuch) {
 TEST(KeyOffset, OtherPresetsWithPageMeansOrChannelScalesHoldToo) {
   for (const char* name : {"int3", "int2", "int2s", "trellis4", "trellis3", "plain4", "kivi4"}) {
     EXPECT_LT(OutputError(name, 200), 2 * OutputError(name, 0)) << name;
+  }
+}
+
+// A bias before RoPE drifts through a page by 64 * 1.3e-4 * 200, two units of the partner channel:
+// formats with channel scales widen by that much.
+TEST(KeyOffset, ABiasBeforeRopeIsStoodByPageMeansChannelScalesAndKeysBeforeRope) {
+  for (const char* name : {"int8", "int4", "int3", "int2", "trellis4", "plain4", "kivi4",
+                           "kvquant4", "kvquant3", "kvquant2"}) {
+    EXPECT_LT(OutputError(name, 200, Bias::kBeforeRope),
+              2 * OutputError(name, 0, Bias::kBeforeRope))
+        << name;
+  }
+}
+
+TEST(KeyOffset, ABiasBeforeRopeCollapsesTokenScalesWithoutMean) {
+  for (const char* name : {"q4_0", "turbo4", "int4:token", "int4:token:none", "fp8"}) {
+    EXPECT_GT(OutputError(name, 200, Bias::kBeforeRope),
+              10 * OutputError(name, 0, Bias::kBeforeRope))
+        << name;
   }
 }
 

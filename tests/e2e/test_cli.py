@@ -116,7 +116,7 @@ def test_explain_measures_this_machine():
     (["run", "-m", MODEL, "-p", "x", "-ctk", "q7_0"], ["q7_0", "q8_0"]),
     (["run", "-m", MODEL, "-p", "x", "-ctv=int4:g48"], ["g48", "g64"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "int9"], ["int9"]),
-    (["run", "-m", MODEL, "-p", "x", "--kv", "kvquant2"], ["kvquant2"]),
+    (["run", "-m", MODEL, "-p", "x", "--kv", "diffkv"], ["diffkv"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-group", "64"], ["--kv-group", "f16"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "plain4", "--kv-group", "7"], ["group of 7"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-window", "65"], ["65", "multiple of 64"]),

@@ -70,14 +70,16 @@ int FailAtEveryAllocation(const KvSpec& spec, const Timeline& tokens, int64_t le
 
 TEST(CacheFault, StepThatMeetsAFailedAllocationLeavesNoTrace) {
   const Timeline tokens = Tokens(1200);
-  for (const char* format : {"int4", "f16"}) {
+  const std::pair<const char*, const char*> formats[] = {
+      {"int4", "int4"}, {"f16", "f16"}, {"int4:prerope:out1", "int4:out1"}};
+  for (const auto& [k, v] : formats) {
     for (int64_t length : {0, 63, 64, 200, 640}) {
       for (int64_t count : {1, 64, 200}) {
         const int needed = FailAtEveryAllocation(
-            MakeSpec(format, format), tokens, length,
+            MakeSpec(k, v), tokens, length,
             [&](Cache& cache, SequenceId seq) { return Extend(cache, seq, tokens, count); });
         EXPECT_GE(needed, length == 0 ? 2 : 0);
-        ASSERT_FALSE(HasFailure()) << format << ' ' << length << " + " << count;
+        ASSERT_FALSE(HasFailure()) << k << ' ' << length << " + " << count;
       }
     }
   }

@@ -65,6 +65,9 @@ constexpr GoldenPage kPages[] = {
     {"q4_0", "q4_1", 64, 0, 4864, 0xcead83fb25c80af8u},
     {"q5_0", "q5_1", 112, 4, 10624, 0xfab2ba7f30b2f7aeu},
     {"iq4_nl", "iq4_nl", 64, 0, 4608, 0xa0848870fc4d9a6eu},
+    {"int4:channel:g64:min:out1", "int4:token:min:out1", 64, 4, 5120, 0x6138149e84270ad7u},
+    {"int3:channel:g128:min:out2", "int2:token:g32:min:out3", 80, 0, 10688, 0x3b6b3e0737e89b13u},
+    {"int2:token:min:out2", "int5:channel:g16:min:out1", 100, 4, 10624, 0x9af8e5fb7d5de223u},
     {"f16", "bf16", 100, 0, 27136, 0xaf7aa66ec1d115b1u},
 };
 
