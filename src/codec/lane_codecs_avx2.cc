@@ -12,6 +12,7 @@
 namespace kvant {
 namespace {
 
+constexpr int kTileLanes = 8;
 // clang-format off: in this order
 #include "codec/lanes-inl.h"
 #include "codec/normed_codec-inl.h"
@@ -19,10 +20,8 @@ namespace {
 // clang-format on
 
 void LoadHalves(const std::byte* from, Floats& to) {
-  const auto* halves = reinterpret_cast<const __m128i*>(from);
-  const __m256 x[2] = {_mm256_cvtph_ps(_mm_loadu_si128(halves)),
-                       _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
-  __builtin_memcpy(&to, x, sizeof to);
+  const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  __builtin_memcpy(&to, &x, sizeof to);
 }
 
 void LoadLanes(const NormedPlan&, const std::byte* from, Floats& to) { LoadHalves(from, to); }

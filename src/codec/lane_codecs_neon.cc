@@ -12,6 +12,7 @@
 namespace kvant {
 namespace {
 
+constexpr int kTileLanes = 4;
 // clang-format off: in this order
 #include "codec/lanes-inl.h"
 #include "codec/normed_codec-inl.h"
@@ -19,12 +20,9 @@ namespace {
 // clang-format on
 
 void LoadHalves(const std::byte* from, Floats& to) {
-  float32x4_t x[4];
-  for (int i = 0; i < 4; ++i) {
-    const uint16x4_t halves = vld1_u16(reinterpret_cast<const uint16_t*>(from) + 4 * i);
-    x[i] = vcvt_f32_f16(vreinterpret_f16_u16(halves));
-  }
-  __builtin_memcpy(&to, x, sizeof to);
+  const uint16x4_t halves = vld1_u16(reinterpret_cast<const uint16_t*>(from));
+  const float32x4_t x = vcvt_f32_f16(vreinterpret_f16_u16(halves));
+  __builtin_memcpy(&to, &x, sizeof to);
 }
 
 void LoadLanes(const NormedPlan&, const std::byte* from, Floats& to) { LoadHalves(from, to); }

@@ -1,13 +1,13 @@
-// 16 lanes of a side in the compilers' own vector extension, which becomes what a level has, and
-// how their codes reach the planes. Included before the encoders' -inl.h files inside an anonymous
-// namespace.
+// Lanes of a side in the compilers' own vector extension, which becomes what a level has, and how
+// their codes reach the planes. Included before the encoders' -inl.h files inside an anonymous
+// namespace, behind kTileLanes: as many lanes as the level has in a register, 16 at most. g++ 12
+// compares wider vectors lane by lane: 16 lanes took nine times as long on AVX2 as 8.
 
-constexpr int kTileLanes = 16;
 constexpr int kMaxRows = 1024;  // head_dim of K
-using Floats = float __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
-using Bits = uint32_t __attribute__((vector_size(64)));
-using Bytes = uint8_t __attribute__((vector_size(16)));
+using Floats = float __attribute__((vector_size(4 * kTileLanes)));
+using Ints = int32_t __attribute__((vector_size(4 * kTileLanes)));
+using Bits = uint32_t __attribute__((vector_size(4 * kTileLanes)));
+using Bytes = uint8_t __attribute__((vector_size(kTileLanes)));
 
 // -1 in lanes first .. end - 1.
 Ints LanesFrom(int first, int end) {
@@ -23,17 +23,17 @@ inline Floats Masked(const Floats& x, const Ints& mask) {
 
 void StoreHalf(std::byte* at, uint16_t half) { __builtin_memcpy(at, &half, sizeof half); }
 
-// Unit `unit` of a plane, for the lane block of `lane`; page_layout.h has the picture.
+// Where the lanes from `lane` on lie in unit `unit` of a plane; page_layout.h has the picture.
 std::byte* UnitAt(const SideShape& shape, const PlanePlan& plane, std::byte* codes, int lane,
                   int unit) {
   const int first = lane / 64 * 64, left = shape.lanes - first;
-  const int chunk_blocks = (left < 64 ? left : 64) / kTileLanes;
-  return codes + plane.offset_bytes + first / kTileLanes * plane.lane_block_bytes +
-         (unit * chunk_blocks + (lane - first) / kTileLanes) * 64;
+  const int chunk_blocks = (left < 64 ? left : 64) / 16;
+  return codes + plane.offset_bytes + first / 16 * plane.lane_block_bytes +
+         (unit * chunk_blocks + (lane - first) / 16) * 64 + lane % 16 * 4;
 }
 
 // Each unit takes the plane's bits of as many consecutive quads as fit.
-//   quads: codes of the lane block, a byte a row
+//   quads: codes of the lanes from `lane` on, a byte a row
 template <int kPlaneBits>
 void StorePlane(const SideShape& shape, const PlanePlan& plane, const Bits* quads, int lane,
                 std::byte* codes) {

@@ -1,11 +1,11 @@
 // The encoder of normed sides, included once by every level inside an anonymous namespace. The
 // level defines LoadLanes behind it.
-// Vectors of 16 lanes in the compilers' own extension, which becomes what a level has; sums in a
+// Vectors in the compilers' own extension, which becomes what a level has; sums in a
 // fixed order. No call to an inline function of another header (see codec_avx512.cc).
 
 constexpr int kMaxStates = 16;
 
-// 16 values of an open side.
+// kTileLanes values of an open side.
 void LoadLanes(const NormedPlan& plan, const std::byte* from, Floats& to);
 
 // What a block keeps between its tiles.
@@ -15,14 +15,26 @@ struct Block {
   float norm[kPageTokens];
 };
 
-float SumByHalves(const Floats& x) {
-  float lanes[kTileLanes];
-  __builtin_memcpy(lanes, &x, sizeof lanes);
-  for (int half = kTileLanes / 2; half >= 1; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+// A sum over many lanes, in the order of 16 of them whatever a tile has.
+class LaneSum {
+ public:
+  void Add(int lane, const Floats& x) {
+    Floats& part = parts_[lane / kTileLanes % kParts];
+    part = part + x;
   }
-  return lanes[0];
-}
+  float ByHalves() const {
+    float lanes[16];
+    __builtin_memcpy(lanes, parts_, sizeof lanes);
+    for (int half = 8; half >= 1; half /= 2) {
+      for (int i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+    }
+    return lanes[0];
+  }
+
+ private:
+  static constexpr int kParts = 16 / kTileLanes;
+  Floats parts_[kParts] = {};
+};
 
 const std::byte* RowAt(const NormedPlan& plan, const std::byte* block, int row, int lane) {
   const int value_bytes = plan.source_type == FloatType::kF32 ? 4 : 2;
@@ -47,11 +59,11 @@ void TakeMean(const NormedPlan& plan, const std::byte* source, int first, int8_t
   const float count = static_cast<float>(plan.block_tokens - first);
   float largest = 0;
   for (int c = 0; c < plan.rows; ++c) {
-    Floats sum{};
+    LaneSum sum;
     for (int lane = 0; lane < plan.lanes; lane += kTileLanes) {
-      sum = sum + LoadRow(plan, source, c, lane, LanesFrom(first - lane, kTileLanes));
+      sum.Add(lane, LoadRow(plan, source, c, lane, LanesFrom(first - lane, kTileLanes)));
     }
-    const float mean = count > 0 ? SumByHalves(sum) / count : 0.0f;
+    const float mean = count > 0 ? sum.ByHalves() / count : 0.0f;
     block.mean[c] = mean;
     const float magnitude = __builtin_fabsf(mean);
     largest = magnitude > largest ? magnitude : largest;
@@ -145,12 +157,12 @@ void EncodeValues(const NormedPlan& plan, const std::byte* source, int first, Bl
   float factor[kPageTokens];
   int32_t squares[kPageTokens] = {};
   for (int t = 0; t < plan.rows; ++t) {
-    Floats sum{};
+    LaneSum sum;
     for (int lane = 0; lane < plan.lanes; lane += kTileLanes) {
       const Floats x = LoadRow(plan, source, t, lane, LanesFrom(0, plan.used_lanes - lane));
-      sum = sum + x * x;
+      sum.Add(lane, x * x);
     }
-    block.length[t] = t < first ? 0.0f : __builtin_sqrtf(SumByHalves(sum));
+    block.length[t] = t < first ? 0.0f : __builtin_sqrtf(sum.ByHalves());
     factor[t] = block.length[t] > 0 ? unit / block.length[t] : 0.0f;
   }
   for (int lane = 0; lane < plan.lanes; lane += kTileLanes) {

@@ -9,6 +9,7 @@
 namespace kvant {
 namespace {
 
+constexpr int kTileLanes = 16;
 // clang-format off: in this order
 #include "codec/lanes-inl.h"
 #include "codec/normed_codec-inl.h"

@@ -1,7 +1,7 @@
 // From values in units of the levels to codes: the nearest level, or the best path of a trellis.
 // Included by normed_codec-inl.h inside an anonymous namespace.
 
-// 16 lanes of a block while they are coded.
+// The lanes of a tile while they are coded.
 struct Tile {
   Floats z[kMaxRows];        // in units of the levels
   Bits quads[kMaxRows / 4];  // codes, a byte a row

@@ -2,9 +2,9 @@
 // inside an anonymous namespace; the level defines LoadHalves. The formulas are those of
 // small_float.cc and base/float8.h, 16 lanes at once; sums run in the same order.
 
-using Doubles = double __attribute__((vector_size(128)));
+using Doubles = double __attribute__((vector_size(8 * kTileLanes)));
 
-// 16 values of an f16 side.
+// kTileLanes values of an f16 side.
 void LoadHalves(const std::byte* from, Floats& to);
 
 inline Ints BitsOf(const Floats& x) { return reinterpret_cast<Ints>(x); }
@@ -54,7 +54,7 @@ inline Floats FromE4M3(const Ints& code) {
   return code < 8 ? small : FloatsOf((code << 20) + ((127 - 7) << 23));
 }
 
-// Scales of 16 groups: as stored, and as a decoder reads them.
+// Scales of the groups of a tile: as stored, and as a decoder reads them.
 struct Scales {
   Ints stored;
   Floats value;
@@ -116,7 +116,7 @@ inline Floats FromE2M1(const Ints& code) {
   return FloatsOf(BitsOf(value) | (code & 8) << 28);
 }
 
-// Squared errors of 16 values with these scales.
+// Squared errors of a tile's values with these scales.
 //   whole: -1 where codes are whole numbers
 inline Doubles SquaredErrors(const Floats& x, const Floats& scale, bool whole) {
   const Floats unit = x / scale;
@@ -132,7 +132,7 @@ inline Doubles SquaredErrors(const Floats& x, const Floats& scale, bool whole) {
 }
 
 // Replaces `scales` by `second` where that has the smaller error.
-//   errors: of the first and of the second way, of 16 groups
+//   errors: of the first and of the second way
 void Choose(const double (&errors)[2][kTileLanes], const Scales& second, Scales& scales) {
   for (int l = 0; l < kTileLanes; ++l) {
     if (!(errors[1][l] < errors[0][l])) continue;
@@ -143,7 +143,7 @@ void Choose(const double (&errors)[2][kTileLanes], const Scales& second, Scales&
 
 // ---- codes
 
-// Codes of 16 values whose groups have these scales; 0 in groups of zeros.
+// Codes of values whose groups have these scales; 0 in groups of zeros.
 inline Ints CodesOf(const SmallFloatPlan& plan, const Floats& x, const Ints& stored,
                     const Floats& scale, const Ints& counts) {
   const Floats unit = x / scale;
@@ -164,7 +164,7 @@ void StoreBytes(std::byte* to, const Ints& codes) {
   __builtin_memcpy(to, &bytes, sizeof bytes);
 }
 
-// Scales of tokens first .. first + 15 of a block.
+// Scales of a tile's tokens, from `first` on.
 void StoreScales(const SmallFloatPlan& plan, const Ints& stored, int group, int first,
                  std::byte* metadata) {
   std::byte* to = metadata + (group * plan.block_tokens + first) * plan.scale_bytes;
@@ -251,7 +251,7 @@ float LargestOf(const Floats& x) {
   return lanes[0];
 }
 
-// Of rows row .. row + 15; 0 of those before `first`.
+// Of the rows of a tile; 0 of those before `first`.
 Floats LargestOfRows(const SmallFloatPlan& plan, const std::byte* source, const ValueGroup& group,
                      int row, int first) {
   Floats amax{};
@@ -265,31 +265,32 @@ Floats LargestOfRows(const SmallFloatPlan& plan, const std::byte* source, const 
   return amax;
 }
 
-double SumInOrder(const Doubles& x, int count) {
-  double lanes[kTileLanes], sum = 0;
+double SumInOrder(double sum, const Doubles& x, int count) {
+  double lanes[kTileLanes];
   __builtin_memcpy(lanes, &x, sizeof lanes);
   for (int i = 0; i < count; ++i) sum += lanes[i];
   return sum;
 }
 
-// Groups that have a choice are those of 16 channels, one lane block.
 void ChooseForRows(const SmallFloatPlan& plan, const std::byte* source, const ValueGroup& group,
                    int row, const Scales& second, Scales& scales) {
-  double errors[2][kTileLanes];
-  const int count = group.end - group.begin;
-  const Ints used = LanesFrom(0, count);
+  double errors[2][kTileLanes] = {};
+  const bool whole = plan.levels == Levels::kIf4;
   for (int i = 0; i < kTileLanes; ++i) {
-    const Floats x = Load(plan, source, row + i, group.begin, used);
-    errors[0][i] = SumInOrder(SquaredErrors(x, SplatOf(scales.value[i]), false), count);
-    errors[1][i] =
-        SumInOrder(SquaredErrors(x, SplatOf(second.value[i]), plan.levels == Levels::kIf4), count);
+    const Floats first_scale = SplatOf(scales.value[i]), second_scale = SplatOf(second.value[i]);
+    for (int lane = group.begin; lane < group.end; lane += kTileLanes) {
+      const int count = group.end - lane < kTileLanes ? group.end - lane : kTileLanes;
+      const Floats x = Load(plan, source, row + i, lane, LanesFrom(0, count));
+      errors[0][i] = SumInOrder(errors[0][i], SquaredErrors(x, first_scale, false), count);
+      errors[1][i] = SumInOrder(errors[1][i], SquaredErrors(x, second_scale, whole), count);
+    }
   }
   Choose(errors, second, scales);
 }
 
 void EncodeValueGroup(const SmallFloatPlan& plan, const std::byte* source, int first,
                       const ValueGroup& group, std::byte* metadata, std::byte* codes) {
-  Bits quads[2][16] = {};  // of FP4, whose groups have at most two lane blocks; 64 rows
+  Bits quads[32 / kTileLanes][16] = {};  // FP4: groups of 32 channels at most; 64 rows
   for (int row = 0; row < plan.rows; row += kTileLanes) {
     const Floats amax = LargestOfRows(plan, source, group, row, first);
     const Ints counts = amax > 0.0f;
