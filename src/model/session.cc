@@ -32,8 +32,8 @@ Status CheckOptions(const SessionOptions& options) {
 
 std::vector<Rope> LayerRopes(const ModelConfig& config, const ModelWeights& weights) {
   std::vector<Rope> ropes;
-  for (const LayerAttention& layer : config.attends) {
-    ropes.push_back(MakeRope(config.ropes[static_cast<size_t>(layer.rope)], config.rope_dims,
+  for (int layer = 0; layer < config.layers; ++layer) {
+    ropes.push_back(MakeRope(config.ropes[config.rope_of(layer)], config.rope_dims,
                              config.rope_pairs, weights.rope_factors));
   }
   return ropes;
