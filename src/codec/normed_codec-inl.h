@@ -127,7 +127,7 @@ void LoadKeyTile(const NormedPlan& plan, const std::byte* source, int lane, cons
     squares = squares + r * r;
   }
   const float unit = plan.table.sigma * __builtin_sqrtf(static_cast<float>(plan.head_dim));
-  Floats factor;
+  Floats factor{};
   for (int l = 0; l < kTileLanes; ++l) {
     const float length = __builtin_sqrtf(squares[l]);
     block.length[lane + l] = length;
