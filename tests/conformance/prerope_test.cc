@@ -23,7 +23,7 @@ constexpr int kRatio = 3;
 
 Format Parse(const std::string& spec, Side side) { return ParseFormat(spec, side).value(); }
 
-HeadSetup Setup(const std::string& k, const std::string& v, int head_dim, int tokens) {
+HeadSetup SetupOf(const std::string& k, const std::string& v, int head_dim, int tokens) {
   return {Parse(k, Side::kK), Parse(v, Side::kV), head_dim, tokens, 4, 1};
 }
 
@@ -51,7 +51,7 @@ TEST(PreRope, EveryPairingAndPartOfAHeadMatchesF64OnEveryLevel) {
   for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
     for (const auto& [head_dim, turning] :
          {std::pair{64, 64}, {64, 32}, {80, 80}, {100, 20}, {128, 96}, {72, 2}}) {
-      HeadSetup s = Setup("int4:channel:g64:min:prerope", "f16", head_dim, 777);
+      HeadSetup s = SetupOf("int4:channel:g64:min:prerope", "f16", head_dim, 777);
       s.rope = {pairs, RopeFrequencies(10000, turning)};
       const size_t values = static_cast<size_t>(s.tokens) * head_dim;
       const PagedHead head(s, RandomValues(values, 1), RandomValues(values, 2), std::byte{0xff});
@@ -68,7 +68,7 @@ TEST(PreRope, EveryPairingAndPartOfAHeadMatchesF64OnEveryLevel) {
 
 TEST(PreRope, AViewWithoutTablesOrWithPagesInBetweenIsRefused) {
   const auto pool = std::move(ThreadPool::Create(1).value());
-  const HeadSetup s = Setup("int4:prerope", "f16", 64, 400);
+  const HeadSetup s = SetupOf("int4:prerope", "f16", 64, 400);
   const PagedHead head(s, RandomValues(400 * 64, 1), RandomValues(400 * 64, 2));
   const auto q = RandomValues(64, 3);
   std::vector<float> out(64);
@@ -111,7 +111,7 @@ TEST(SideBand, SpikesReachScoresAndOutputsOnEveryLevel) {
       double format_error[2] = {};
       for (const int slots : {0, 4}) {
         const std::string band = slots == 0 ? "" : ":out" + std::to_string(slots);
-        const HeadSetup s = Setup(spec + band, v_spec + band, 64, 700);
+        const HeadSetup s = SetupOf(spec + band, v_spec + band, 64, 700);
         const PagedHead head(s, k, v);
         for (size_t i = 0; i < k.size(); ++i) {
           format_error[slots / 4] +=
