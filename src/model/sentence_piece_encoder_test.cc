@@ -166,6 +166,13 @@ TEST(SentencePiece, BosAndTheSpaceInFrontComeAtTheBeginningAndTheSpaceAfterSpeci
   data.add_space_prefix = true;
   EXPECT_EQ(Encode(Make(data), "a<s>b", true), (Ids{bos, 4, 1, bos, 4, 2}));
   EXPECT_EQ(Encode(Make(data), " a"), (Ids{bos, 4, 4, 1}));
+  const int32_t user = v.Add("ba", TokenType::kUserDefined);  // no special token in this
+  data.tokens.push_back("ba");
+  data.types = v.types;
+  data.scores = v.scores;
+  for (const bool parse_special : {false, true}) {
+    EXPECT_EQ(Encode(Make(data), "abaa", parse_special), (Ids{bos, 4, 1, user, 1}));
+  }
   EXPECT_EQ(Encode(Make(data), ""), (Ids{bos}));
 }
 
