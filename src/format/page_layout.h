@@ -145,15 +145,15 @@ struct SideLayout {
   int mean_offset = 0;        // normed with page_mean: [blocks][padded_dim]
   int parameters_offset = 0;  // normed: [blocks][parameter_count] f16
   int scale_bytes = 2;        // of one scale
-  int offsets_from_scales = 0;   // bytes from a scale to its offset
-  int block_metadata_bytes = 0;  // axis token: metadata of one block
-  int band_offset = 0;           // side-band: from the start of the side
-  int band_rows = 0;             // groups along the page (axis channel) or blocks
-  int band_width = 0;            // vectors of a row
-  int deltas_from_places = 0;    // bytes from a place to its delta
-  int block_bytes = 0;           // codes (or values) of one 64-token block
+  int offsets_from_scales = 0;       // bytes from a scale to its offset
+  int block_metadata_bytes = 0;      // axis token: metadata of one block
+  int band_offset = 0;               // side-band: from the start of the side
+  int band_rows = 0;                 // groups along the page (axis channel) or blocks
+  int band_width = 0;                // vectors of a row
+  int deltas_from_places = 0;        // bytes from a place to its delta
+  int block_bytes = 0;               // codes (or values) of one 64-token block
   int plane_bytes[kMaxPlanes] = {};  // of one block
-  int bytes = 0;                 // the side; a multiple of 64, of a normed K of 16
+  int bytes = 0;                     // the side; a multiple of 64, of a normed K of 16
 
   int blocks() const { return tokens / block_tokens; }
   int lanes() const { return side == Side::kK ? block_tokens : padded_dim; }

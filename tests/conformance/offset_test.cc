@@ -3,6 +3,7 @@
 // than without; formats that do are shown to fail, so that the test is known to see.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -49,7 +50,26 @@ std::vector<float> Keys(Bias bias, float offset) {
   return k;
 }
 
-// Mean square error of a preset's output against f64 attention over the keys as they came.
+// Tokens that attention rests on: 1 / the sum of the squared probabilities.
+double TokensInEffect(const float* q, const std::vector<float>& k) {
+  std::vector<double> scores(kTokens);
+  for (int t = 0; t < kTokens; ++t) {
+    for (int c = 0; c < kHeadDim; ++c) scores[t] += 0.125 * q[c] * k[t * kHeadDim + c];
+  }
+  const double top = *std::max_element(scores.begin(), scores.end());
+  double sum = 0, squares = 0;
+  for (double score : scores) {
+    const double p = std::exp(score - top);
+    sum += p;
+    squares += p * p;
+  }
+  return sum * sum / squares;
+}
+
+// Mean square error of a preset's output against f64 attention over the keys as they came, times
+// the tokens in effect: errors of different tokens are independent, whether of K or of V, so the
+// square of what is left of them in a mean goes as the sum of the squared weights. A bias before
+// RoPE moves scores by several units and leaves fewer tokens, which is not the format's doing.
 double OutputError(const std::string& preset, float offset, Bias bias = Bias::kAfterRope) {
   const KvSpec spec = ParseKvPreset(preset).value();
   const std::vector<float> ones(kHeadDim, 1.0f);
@@ -81,9 +101,11 @@ double OutputError(const std::string& preset, float offset, Bias bias = Bias::kA
   EXPECT_TRUE(Attend(*pool, std::span(&task, 1), kHeadDim, 0.125f, workspace).ok());
   double error = 0;
   for (int r = 0; r < kQueries; ++r) {
+    const double tokens = TokensInEffect(q.data() + r * kHeadDim, k);
     const auto want = ReferenceAttention(q.data() + r * kHeadDim, k, v, kHeadDim, kTokens, 0.125);
     for (int c = 0; c < kHeadDim; ++c) {
       error +=
+          tokens *
           std::pow(out[static_cast<size_t>(r * kHeadDim + c)] - want[static_cast<size_t>(c)], 2);
     }
   }

@@ -154,7 +154,7 @@ Rms CodingError(const std::vector<float>& k, int tokens, int dim, const Format& 
 // 512 tokens of N(0, 1), channels 5 and 69 (one pair) with means 8 and -6. The figures were
 // computed from other random numbers: a range of 512 normal values moves by 5 % from channel to
 // channel, its mean over 128 of them by .5 %, over the two hot ones by 4 %; the bounds are twice
-// that.
+// that. After RoPE the hot channels have a fifth of the square, so all move by 2 % more.
 TEST(PreRope, ChannelsWithAMeanLoseAThirdOrLessBeforeRope) {
   constexpr int kTokens = 512, kDim = 128;
   std::vector<float> before = RandomValues(kTokens * kDim, 5);
@@ -182,7 +182,7 @@ TEST(PreRope, ChannelsWithAMeanLoseAThirdOrLessBeforeRope) {
     const Rms a = CodingError(before, kTokens, kDim, format);
     const Rms b = CodingError(after, kTokens, kDim, format);
     EXPECT_NEAR(a.all, want.before, 0.01 * want.before) << want.bits;
-    EXPECT_NEAR(b.all, want.after, 0.01 * want.after) << want.bits;
+    EXPECT_NEAR(b.all, want.after, 0.03 * want.after) << want.bits;
     EXPECT_NEAR(a.hot, want.hot_before, 0.08 * want.hot_before) << want.bits;
     EXPECT_NEAR(b.hot, want.hot_after, 0.08 * want.hot_after) << want.bits;
     EXPECT_GT(b.hot / a.hot, 3) << want.bits;
