@@ -16,7 +16,7 @@ body { margin: 0 auto; max-width: 88rem; padding: 1.5rem; background: var(--page
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.25rem; margin: 2.4rem 0 .4rem; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; } p { max-width: 48rem; margin: .3rem 0 .8rem; }
-.soft { color: var(--soft); } .scroll { overflow-x: auto; }
+.soft { color: var(--soft); } .scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .45rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }

@@ -156,7 +156,7 @@ std::string TasksReportHtml(const std::string& model_name, const Json& header,
         "Kept: of the questions that the base answers in full, those that the cache does too.",
         100 * kPassingScore));
     body += GridSection(results);
-    body += HtmlHeading(2, "All depths together") + TableOf(TaskRows(results), 1);
+    body += HtmlHeading(2, "All depths together") + TableOf(TaskRows(results), 2);
   }
   if (!results.greedy.empty()) body += GreedySection(results) + TableOf(GreedyRows(results), 1);
   for (const auto& [preset, why] : results.list.skipped) {

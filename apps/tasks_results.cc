@@ -129,11 +129,11 @@ void AddTaskResults(const TaskResults& results, Json* report) {
 
 TextRows TaskRows(const TaskResults& results) {
   const std::string& base = results.base_name;
-  TextRows rows = {{"task", "length", "cache", "questions", "score", base, base + " passes", "kept",
+  TextRows rows = {{"task", "cache", "length", "questions", "score", base, base + " passes", "kept",
                     "nats/token", base + " nats"}};
   for (const TaskCell& c : OverDepths(results.cells)) {
-    rows.push_back({std::string(TaskKindName(c.kind)), Grouped(c.length_tokens),
-                    CacheOf(results, static_cast<size_t>(c.test)).name,
+    rows.push_back({std::string(TaskKindName(c.kind)),
+                    CacheOf(results, static_cast<size_t>(c.test)).name, Grouped(c.length_tokens),
                     Grouped(int64_t{c.questions}), Percent(c.score), Percent(c.base_score),
                     BasePasses(c) ? "yes" : "no", fmt::format("{} of {}", c.kept, c.base_right),
                     fmt::format("{:.3f}", c.nll), fmt::format("{:.3f}", c.nll_base)});
