@@ -1,6 +1,7 @@
 #include "kvant/tasks.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "eval/divergence.h"
@@ -153,13 +154,17 @@ std::vector<TaskCell> PlanCells(const TaskOptions& o) {
 Result<std::vector<std::vector<TaskPrompt>>> MakePrompts(const Model& model,
                                                          std::string_view haystack,
                                                          const TaskOptions& options,
-                                                         const std::vector<TaskCell>& plan) {
+                                                         const std::vector<TaskCell>& plan,
+                                                         const std::atomic<bool>* cancel) {
   const std::vector<std::string> sentences = SplitSentences(haystack);
   std::vector<std::vector<TaskPrompt>> prompts;
   for (const TaskCell& cell : plan) {
     RandomStream random = CellStream(options.seed, cell);
     prompts.emplace_back();
     for (int i = 0; i < options.questions; ++i) {
+      if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+        return Status::Cancelled("cancelled by the caller");
+      }
       KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeQuestion(model, sentences, cell, random));
       KVANT_ASSIGN_OR_RETURN(TaskPrompt prompt, EncodeTask(model, text));
       prompts.back().push_back(std::move(prompt));
@@ -192,7 +197,8 @@ Result<std::vector<TaskCell>> RunTasks(const Model& model, std::string_view hays
                                        const TaskOptions& options, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(CheckOptions(model, options));
   const std::vector<TaskCell> plan = PlanCells(options);
-  KVANT_ASSIGN_OR_RETURN(const auto prompts, MakePrompts(model, haystack, options, plan));
+  KVANT_ASSIGN_OR_RETURN(const auto prompts,
+                         MakePrompts(model, haystack, options, plan, control.cancel));
   // Room for an answer of any kind beside the longest prompt.
   const auto longest =
       std::max_element(options.lengths_tokens.begin(), options.lengths_tokens.end());
