@@ -74,8 +74,8 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
   const std::string spread =
       fmt::format("± {:.0f} %", 100 * StandardDeviation(samples) / Mean(samples));
   Json json = Header(o.threads);
-  json.update(Json{{"format_k", FormatSpec(row.spec.k)},
-                   {"format_v", FormatSpec(row.spec.v)},
+  json.update(Json{{"format_k", SideText(row.spec, Side::kK)},
+                   {"format_v", SideText(row.spec, Side::kV)},
                    {"formats", LayerFormatsJson(row.spec, o.geometry.layers)},
                    {"isa", IsaName(row.isa)},
                    {"layers", o.geometry.layers},
@@ -105,8 +105,9 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
     ratio_cell = fmt::format("{:.2f} ({:.2f}–{:.2f})", ratio.median, ratio.p25, ratio.p75);
   }
   busy->Add(load, samples, &json);
-  printer->Add(json, {FormatSpec(row.spec.k), FormatSpec(row.spec.v), std::string(IsaName(row.isa)),
-                      Grouped(row.depth_tokens), HumanBytes(static_cast<double>(row.kv_bytes)),
+  printer->Add(json, {SideText(row.spec, Side::kK), SideText(row.spec, Side::kV),
+                      std::string(IsaName(row.isa)), Grouped(row.depth_tokens),
+                      HumanBytes(static_cast<double>(row.kv_bytes)),
                       fmt::format("{:.1f} {}", ns / 1e3, spread),
                       fmt::format("{:.2f}", ns / cached), fmt::format("{:.2f}", gigabytes),
                       fmt::format("{:.0f} %", 100 * gigabytes / limit), ratio_cell});

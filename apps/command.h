@@ -10,6 +10,7 @@ namespace kvant::cli {
 using Action = std::function<int()>;  // returns the exit code, or throws Failure
 
 void AddBench(CLI::App& root, Action* action);
+void AddCalibrate(CLI::App& root, Action* action);
 void AddEval(CLI::App& root, Action* action);
 void AddExplain(CLI::App& root, Action* action);
 void AddInspect(CLI::App& root, Action* action);

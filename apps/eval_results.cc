@@ -46,8 +46,8 @@ Json TestJson(const EvalTest& test, int layers) {
 
 std::vector<std::string> Cells(const EvalTest& test, const EvalContext& c) {
   return {test.name,
-          FormatSpec(test.spec.k),
-          FormatSpec(test.spec.v),
+          SideText(test.spec, Side::kK),
+          SideText(test.spec, Side::kV),
           Grouped(c.ctx_tokens),
           std::string(EvalModeName(c.mode)),
           Grouped(c.tokens),
@@ -81,8 +81,8 @@ Json EvalContextJson(const EvalResults& results, const EvalContext& c) {
     return c.floor ? Json((*c.floor).*member) : Json(nullptr);
   };
   Json json = {{"preset", test.name},
-               {"format_k", FormatSpec(test.spec.k)},
-               {"format_v", FormatSpec(test.spec.v)},
+               {"format_k", SideText(test.spec, Side::kK)},
+               {"format_v", SideText(test.spec, Side::kV)},
                {"ctx", c.ctx_tokens},
                {"mode", EvalModeName(c.mode)},
                {"tokens", c.tokens},

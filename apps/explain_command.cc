@@ -9,6 +9,7 @@
 #include "command.h"
 #include "explain_text.h"
 #include "failure.h"
+#include "kvant/calibration.h"
 #include "kvant/explain.h"
 #include "kvant/inspect.h"
 #include "options.h"
@@ -95,6 +96,9 @@ Request Resolve(const ExplainOptions& options) {
   const KvGeometry geometry =
       request.file ? GeometryOf(options.model, *request.file) : ParseShape(options.shape);
   Check(CheckKvSpec(spec, geometry));
+  if (request.file && spec.calibration != nullptr) {
+    Check(CheckCalibratedModel(*spec.calibration, request.file->file_hash));
+  }
   const Device device = options.device == "cpu" ? Unwrap(MeasureThisMachine(options.threads))
                                                 : UnwrapArgument(FindDevice(options.device));
   const std::vector<int64_t> windows =

@@ -52,8 +52,10 @@ std::string TokenText(const KvExplanation& e) {
   };
   add("f16", e.f16);
   add("kv", e.kv);
-  text +=
-      table.Text() + SideGroups(e.spec.k, g.head_dim, "K") + SideGroups(e.spec.v, g.head_dim, "V");
+  text += table.Text();
+  if (e.spec.layers.empty()) {
+    text += SideGroups(e.spec.k, g.head_dim, "K") + SideGroups(e.spec.v, g.head_dim, "V");
+  }
   text += fmt::format("  So the pages are {:.3f} times smaller than f16", e.ratio);
   const double codes_alone = e.f16.code_bytes_per_token / e.kv.code_bytes_per_token;
   text += codes_alone == e.ratio

@@ -57,6 +57,7 @@ int ParseAndRun(int argc, char** argv) {
   AddTasks(app, &action);
   AddBench(app, &action);
   AddExplain(app, &action);
+  AddCalibrate(app, &action);
   AddInspect(app, &action);
 
   std::vector<std::string> arguments = NormaliseArguments(argc, argv);

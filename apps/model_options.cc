@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "failure.h"
+#include "kvant/calibration.h"
 
 namespace kvant::cli {
 namespace {
@@ -36,6 +37,7 @@ GgufSummary ModelFlags::Inspect() const { return Unwrap(InspectGguf(path)); }
 void ModelFlags::CheckFits(const GgufSummary& file, const KvSpec& spec) const {
   if (!file.geometry) return;  // Load says better what is wrong with the file
   CheckArgument(CheckKvSpec(spec, *file.geometry));
+  if (spec.calibration != nullptr) Check(CheckCalibratedModel(*spec.calibration, file.file_hash));
 }
 
 void ModelFlags::AddActivations(CLI::App& command) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "failure.h"
+#include "kvant/calibrate.h"
 
 namespace kvant::cli {
 namespace {
@@ -19,6 +20,8 @@ bool ParseNumber(std::string_view text, int64_t* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
+
+constexpr char kAutoPreset[] = "auto";
 
 void SetGroup(int group, Format* format) {
   if (!format->is_float()) format->group = group;
@@ -31,12 +34,17 @@ void KvFlags::AddFormat(CLI::App& command) {
       .add_option(
           "--kv", preset,
           "Store K and V as PRESET: f16, int8, int4, int3, int2, trellis4, plain4 and others, "
-          "K/V as two formats, or one format for both")
+          "K/V as two formats, one format for both, or auto: as the calibration chose by layer")
       ->type_name("PRESET");
   command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
   command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");
   command.add_option("--kv-group", group, "Values that share one scale: 16, 32, 64, 128 or 256")
       ->type_name("N");
+  command
+      .add_option("--calibration", calibration,
+                  "What kvant calibrate measured of the model, for formats that need it: fit2 to "
+                  "fit4, :smooth, :rot")
+      ->type_name("FILE");
 }
 
 void KvFlags::AddPolicy(CLI::App& command) {
@@ -59,9 +67,14 @@ void KvFlags::AddBudget(CLI::App& command) {
 
 KvSpec KvFlags::Spec() const {
   KvSpec spec;
-  if (!preset.empty()) spec = UnwrapArgument(ParseKvPreset(preset));
+  if (preset == kAutoPreset) {
+    spec = AutoSpec();
+  } else if (!preset.empty()) {
+    spec = UnwrapArgument(ParseKvPreset(preset));
+  }
   if (!k.empty()) spec.k = UnwrapArgument(ParseFormat(k, Side::kK));
   if (!v.empty()) spec.v = UnwrapArgument(ParseFormat(v, Side::kV));
+  spec.calibration = LoadedCalibration();
   ApplyPolicy(&spec);
   return spec;
 }
@@ -89,6 +102,31 @@ std::vector<KvSpec> KvFlags::Specs() const {
   return specs;
 }
 
+// The formats that the calibration chose for each layer.
+KvSpec KvFlags::AutoSpec() const {
+  if (!k.empty() || !v.empty() || group != 0) {
+    throw UsageError(
+        "--kv auto sets both sides of every layer; leave out -ctk, -ctv and --kv-group");
+  }
+  if (calibration.empty()) throw UsageError("--kv auto needs a calibration: --calibration FILE");
+  if (LoadedCalibration()->layer_formats.empty()) {
+    throw UsageError(fmt::format(
+        "--kv auto: '{}' chose no formats; kvant calibrate does with --budget-bits", calibration));
+  }
+  KvSpec spec;
+  spec.layers = LoadedCalibration()->layer_formats;
+  spec.k = spec.layers[0].k;
+  spec.v = spec.layers[0].v;
+  return spec;
+}
+
+const std::shared_ptr<const Calibration>& KvFlags::LoadedCalibration() const {
+  if (loaded_ == nullptr && !calibration.empty()) {
+    loaded_ = std::make_shared<const Calibration>(Unwrap(ReadCalibration(calibration)));
+  }
+  return loaded_;
+}
+
 void KvFlags::ApplyPolicy(KvSpec* spec) const {
   if (group != 0) {
     if (spec->k.is_float() && spec->v.is_float()) {
@@ -103,7 +141,8 @@ void KvFlags::ApplyPolicy(KvSpec* spec) const {
   if (!skip_layers.empty())
     spec->skip_layers = ParseIntList("--kv-skip-layers", skip_layers, 0, 1023);
   // A shape that any format could stand on: only what is wrong by itself is refused here.
-  Check(CheckKvSpec(*spec, KvGeometry{1024, 1, 64, 1}));
+  const KvGeometry any{1024, 1, 64, 1};
+  Check(CheckKvSpec(*spec, spec->calibration == nullptr ? any : spec->calibration->geometry));
 }
 
 int64_t KvFlags::BudgetBytes() const {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,9 @@ struct KvFlags {
   int sinks_tokens = -1, window_tokens = -1;  // -1: as the library has it
   std::string skip_layers;
   std::string budget;
+  std::string calibration;
 
-  void AddFormat(CLI::App& command);  // --kv -ctk -ctv --kv-group
+  void AddFormat(CLI::App& command);  // --kv -ctk -ctv --kv-group --calibration
   void AddPolicy(CLI::App& command);  // --kv-sinks --kv-window --kv-skip-layers
   void AddBudget(CLI::App& command);  // --kv-budget
 
@@ -31,6 +33,10 @@ struct KvFlags {
 
  private:
   void ApplyPolicy(KvSpec* spec) const;
+  KvSpec AutoSpec() const;
+  const std::shared_ptr<const Calibration>& LoadedCalibration() const;
+
+  mutable std::shared_ptr<const Calibration> loaded_;  // null: not yet, or none is named
 };
 
 // -o table|json|jsonl|md|csv, and --json as -o json.

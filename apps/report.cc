@@ -54,7 +54,7 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
   const auto pair_json = [](const FormatPair& pair) {
     return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
   };
-  if (spec.skip_layers.empty()) return pair_json({spec.k, spec.v});
+  if (spec.skip_layers.empty() && spec.layers.empty()) return pair_json({spec.k, spec.v});
   Json list = Json::array();
   for (int layer = 0; layer < layers; ++layer) {
     Json entry = pair_json(LayerFormats(spec, layer));
@@ -64,7 +64,21 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
   return list;
 }
 
+std::string SideText(const KvSpec& spec, Side side) {
+  if (!spec.layers.empty()) return "by layer";
+  return FormatSpec(side == Side::kK ? spec.k : spec.v);
+}
+
 std::string LayerFormatsText(const KvSpec& spec, int layers) {
+  if (!spec.layers.empty()) {
+    std::string text;
+    for (int layer = 0; layer < layers; ++layer) {
+      const FormatPair pair = LayerFormats(spec, layer);
+      text += fmt::format("{}{} {}/{}", layer == 0 ? "by layer: " : ", ", layer, FormatSpec(pair.k),
+                          FormatSpec(pair.v));
+    }
+    return text;
+  }
   std::string text = fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
   std::string skipped;
   for (int layer = 0; layer < layers; ++layer) {

@@ -19,6 +19,8 @@ void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, J
 
 // {"k": …, "v": …} when all layers are alike, otherwise a list with one of these a layer.
 Json LayerFormatsJson(const KvSpec& spec, int layers);
+// The format of a side, or "by layer" where each layer has its own.
+std::string SideText(const KvSpec& spec, Side side);
 // "K int4:channel:g64:min, V …", and the layers that differ.
 std::string LayerFormatsText(const KvSpec& spec, int layers);
 

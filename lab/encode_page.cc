@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) TimePreset(argv[i]);
   std::vector<float> x(kDim, 1.0f), signs(kDim, 1.0f);
   const double many = Best([&] {
-    for (int i = 0; i < 1000; ++i) kvant::Rotate(signs.data(), kDim, x.data());
+    for (int i = 0; i < 1000; ++i)
+      kvant::Rotate({.multiplier = signs.data(), .hadamard = true}, kDim, x.data());
   });
   std::printf("rotate one head of %d: %.0f ns\n", kDim, many);
 }

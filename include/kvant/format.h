@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,8 @@ namespace kvant {
 // Tokens of the unit in which positions, windows and kernels count.
 inline constexpr int kPageTokens = 64;
 
+struct Calibration;  // kvant/calibration.h
+
 enum class Side { kK, kV };
 
 enum class Levels {
@@ -35,6 +38,7 @@ enum class Levels {
   // Of whole vectors, rotated before they come to the cache (codec/rotation.h): levels of a normal
   // distribution in units of the vector's own norm. 8-bit tables: codec/level_tables.h.
   kLloydMax,   // the nearest of 2^bits levels
+  kFitted,     // the same with levels that a calibration fitted to the layer
   kTrellis16,  // the window of 4 bits of the stream of codes tells the level (trellis-coded)
   kTrellis64,  // the same with a window of 6 bits
   // The nearest of 16 levels, of whose 4-bit codes the upper `bits` are stored: a page of 4 bits
@@ -82,15 +86,20 @@ struct Format {
   // f16, what its code lacks: a decoder always adds.
   int outliers = 0;
   Scale scale = Scale::kF16;
+  bool smooth = false;           // uniform, K only: channels divided by a calibration's factors
+  bool loaded_rotation = false;  // normed: a calibration's rotation instead of the fixed one
 
   bool operator==(const Format&) const = default;
 
   bool is_float() const { return levels == Levels::kFloat; }
   // One norm a token and codes of the vector's direction; wants rotated vectors.
   bool is_normed() const {
-    return levels == Levels::kLloydMax || levels == Levels::kTrellis16 ||
-           levels == Levels::kTrellis64 || levels == Levels::kNested;
+    return levels == Levels::kLloydMax || levels == Levels::kFitted ||
+           levels == Levels::kTrellis16 || levels == Levels::kTrellis64 ||
+           levels == Levels::kNested;
   }
+  // Whether the format reads what `kvant calibrate` measured: KvSpec::calibration.
+  bool needs_calibration() const { return levels == Levels::kFitted || smooth || loaded_rotation; }
   // 8-bit floats: laid out like a float side, coded like any other.
   bool is_float8() const { return levels == Levels::kE4M3 || levels == Levels::kE5M2; }
   bool is_float4() const { return levels == Levels::kE2M1 || levels == Levels::kIf4; }
@@ -124,15 +133,20 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 //   f32 f16 bf16 | q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl | int<bits>[:channel|:token][:g<N>][:<offset>]
 //   int...[:prerope]                K only: coded as it was before RoPE turned it
 //   int...[:out<N>]                 N of 1 .. 16 outliers a vector apart, 4 bytes each
+//   int...[:smooth]                 K only: channels divided by a calibration's factors
 //   tq{1,2,3,4}[:mean][:bal][:n8]   rotated, Lloyd-Max levels; 1 bit is the sign, for V only
 //   nest{2,3,4}[...]                the same, of which narrower codes are the upper bits of wider
 //                                   ones (DemoteArray in kvant/codec.h)
+//   fit{2,3,4}[...]                 the same with levels fitted to the layer by a calibration
 //   tc{2,3}[...]  tcx{2,3,4}[...]   rotated, trellis-coded with a table of 16 or of 64 levels
+//   tq4:rot ...                     any rotated one, with a calibration's rotation
 //   fp8_e4m3[:token]  fp8_e5m2[:token]     8-bit floats, an f16 scale a token
 //   mxfp4[:c20]  nvfp4  nvfp4_4over6       4-bit floats along channels, 8-bit scales: groups of 32
 //                                          with powers of two, groups of 16 with E4M3
 //   if4                                    the same, or 4-bit integers, by group; CheckKvSpec
 //                                          refuses it: arrays only
+// `smooth` (K) and, for tq, tc, tcx and fit, `rot` take K's channel factors and the rotation from a
+// calibration file, as fit takes its levels (kvant/calibration.h).
 // Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
 // channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
 // kInvalidArgument names the part that is wrong and lists what is possible.
@@ -145,6 +159,12 @@ std::string FormatSpec(const Format& format);
 // that does not divide head_dim ends in a short tail group, billed as what it is.
 Status CheckFormat(const Format& format, Side side, int head_dim);
 
+// Both sides of one layer.
+struct FormatPair {
+  Format k, v;
+  bool operator==(const FormatPair&) const = default;
+};
+
 // What --kv and the -ctk/-ctv flags say together: both sides, sinks and window.
 struct KvSpec {
   Format k = kFormatF16;
@@ -152,6 +172,10 @@ struct KvSpec {
   int sinks_tokens = 4;          // the first tokens, kept as they came; 0 to 64
   int window_tokens = 64;        // newest tokens, kept as they came; a multiple of 64
   std::vector<int> skip_layers;  // layers whose pages stay f16
+  // One a layer, instead of k and v; empty: k and v everywhere.
+  std::vector<FormatPair> layers = {};
+  // What fitted levels, smoothing and loaded rotations read; null where no format needs it.
+  std::shared_ptr<const Calibration> calibration = nullptr;
 
   bool operator==(const KvSpec&) const = default;
 };
@@ -177,15 +201,11 @@ struct KvGeometry {
 // (head_dim 4..1024, a multiple of 4) and q_heads is a multiple of kv_heads.
 Status CheckGeometry(const KvGeometry& geometry);
 
-// Checks formats, window, sinks and layer numbers against a geometry: the one capability check
-// that every entry point of a cache uses.
+// Checks formats, window, sinks, layer numbers and the calibration against a geometry: the one
+// capability check that every entry point of a cache uses.
 Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry);
 
-// The formats of one layer after skip_layers.
-struct FormatPair {
-  Format k, v;
-  bool operator==(const FormatPair&) const = default;
-};
+// The formats of one layer after `layers` and skip_layers.
 FormatPair LayerFormats(const KvSpec& spec, int layer);
 
 }  // namespace kvant

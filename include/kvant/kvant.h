@@ -1,10 +1,13 @@
 // Everything that an application includes.
 //   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
+//   what is measured of a model for its formats  calibrate.h calibration.h
 //   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
 
 #include "kvant/bench_attention.h"
+#include "kvant/calibrate.h"
+#include "kvant/calibration.h"
 #include "kvant/codec.h"
 #include "kvant/eval.h"
 #include "kvant/explain.h"

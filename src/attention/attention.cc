@@ -170,14 +170,14 @@ class Step {
                         static_cast<int64_t>(row % task.group_ratio) * head_dim_;
     const float scale = scale_;  // in a register: q might be the memory of scale_
     for (int c = 0; c < head_dim_; ++c) q[c] = from[c] * scale;
-    if (task.view.to_query != nullptr) Rotate(task.view.to_query, head_dim_, q);
+    if (!task.view.to_query.is_identity()) Rotate(task.view.to_query, head_dim_, q);
     for (int c = head_dim_; c < padded_dim_; ++c) q[c] = 0.0f;
   }
 
   void Finish(const AttentionTask& task, int row, const PartialState& state) const {
     float* const out = Out(task, row);
     kernels_.finish(state, head_dim_, out);
-    if (task.view.to_value != nullptr) RotateBack(task.view.to_value, head_dim_, out);
+    if (!task.view.to_value.is_identity()) RotateBack(task.view.to_value, head_dim_, out);
   }
 
   // Slots of the segment that a row of the task may see, for row `to` of a kernel call.

@@ -9,8 +9,9 @@ inline float CentreOf(const Format& f) {
 }
 
 // Of levels that a table holds: the value of one where the norm or the 8-bit scale, as read, is 1.
-inline float UnitOf(const Format& f) {
-  if (f.is_normed()) return 1.0f / LevelTableOf(f).sigma;
+inline float UnitOf(const SideLayout& side) {
+  const Format& f = side.format;
+  if (f.is_normed()) return 1.0f / LevelTableOf(side).sigma;
   const bool is_e4m3 = f.scale == Scale::kE4M3 || f.scale == Scale::kE4M3FourOrSix;
   return is_e4m3 ? 128.0f : 0.5f;  // levels are doubled, E4M3 is read over 256
 }
@@ -33,7 +34,7 @@ struct MetadataReader {
                      ? 0.0f
                      : CentreOf(s.format) - static_cast<float>(1 << (s.format.bits - 1)))),
         to_offsets(s.offsets_from_scales),
-        unit(Set(UnitOf(s.format))),
+        unit(Set(UnitOf(s))),
         least(Zero()),
         step(Zero()) {}
 

@@ -43,6 +43,7 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
     case Levels::kE2M1:
       return fn(k4, k0, table);
     case Levels::kLloydMax:
+    case Levels::kFitted:
       return f.bits == 4   ? fn(k4, k0, table)
              : f.bits == 3 ? fn(k2, k1, table)
              : f.bits == 2 ? fn(k2, k0, table)
@@ -81,8 +82,9 @@ inline void WithCodeKind(const Format& f, const Fn& fn) {
 }
 
 // The levels of a table plus 128; not read where codes are plain.
-inline const uint8_t* LevelsFor(const Format& f) {
-  return f.is_normed() ? KernelLevelsOf(f) : f.is_float4() ? kE2M1Levels : kTableLevels;
+inline const uint8_t* LevelsFor(const SideLayout& side) {
+  if (side.format.is_normed()) return LevelTableOf(side).kernel_levels;
+  return side.format.is_float4() ? kE2M1Levels : kTableLevels;
 }
 
 // Whether values lie as in a float side.
@@ -115,7 +117,7 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
     });
     return;
   }
-  const uint8_t* const levels = LevelsFor(side.format);
+  const uint8_t* const levels = LevelsFor(side);
   WithCodeKind(side.format, [&](auto low_bits, auto high_bits, auto code) {
     constexpr int kLow = decltype(low_bits)::value, kHigh = decltype(high_bits)::value;
     constexpr Code kCode = decltype(code)::value;
@@ -156,7 +158,7 @@ inline void AccumulateSegment(const Segment& segment, const SegmentRows& rows, S
     });
     return;
   }
-  const uint8_t* const levels = LevelsFor(side.format);
+  const uint8_t* const levels = LevelsFor(side);
   WithCodeKind(side.format, [&](auto low_bits, auto high_bits, auto code) {
     constexpr int kLow = decltype(low_bits)::value, kHigh = decltype(high_bits)::value;
     constexpr Code kCode = decltype(code)::value;

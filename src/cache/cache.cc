@@ -4,6 +4,7 @@
 
 #include "cache/cache_impl.h"
 #include "codec/rotation.h"
+#include "kvant/calibration.h"
 #include "kvant/isa.h"
 
 namespace kvant {
@@ -13,7 +14,7 @@ Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const flo
   const size_t values =
       static_cast<size_t>(g.layers) * static_cast<size_t>(g.kv_heads * g.head_dim);
   if (k_balance.empty()) {
-    if (!spec.k.balanced) return Status::Ok();
+    if (!NeedsBalance(spec, g.layers)) return Status::Ok();
     return Status::InvalidArgument(
         "K format " + FormatSpec(spec.k) +
         " needs the balance of the model's K channels, and there is none");
@@ -57,6 +58,13 @@ Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope>
 
 }  // namespace
 
+bool NeedsBalance(const KvSpec& spec, int layers) {
+  for (int layer = 0; layer < layers; ++layer) {
+    if (LayerFormats(spec, layer).k.balanced) return true;
+  }
+  return false;
+}
+
 // ---- Creation
 
 Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& spec,
@@ -86,9 +94,12 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
     impl->AddLayer(formats);
-    impl->AddRotation(formats,
-                      k_balance.empty() ? nullptr : k_balance.data() + layer * layer_values,
-                      impl->layers.back());
+    const LayerCalibration* const calibration =
+        spec.calibration == nullptr ? nullptr
+                                    : &spec.calibration->layers[static_cast<size_t>(layer)];
+    if (calibration != nullptr) impl->AddLevels(*calibration, impl->layers.back());
+    impl->AddRotation(k_balance.empty() ? nullptr : k_balance.data() + layer * layer_values,
+                      calibration, impl->layers.back());
     if (formats.k.pre_rope) impl->AddRope(ropes[static_cast<size_t>(layer)], impl->layers.back());
   }
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
@@ -115,20 +126,45 @@ void Cache::Impl::AddLayer(const FormatPair& formats) {
       layer.sink_pool = PoolFor(layer.sink, PageUse::kSink);
     }
   }
-  layers.push_back(layer);
+  layers.push_back(std::move(layer));
 }
 
-void Cache::Impl::AddRotation(const FormatPair& formats, const float* k_balance,
+void Cache::Impl::AddLevels(const LayerCalibration& calibration, LayerStore& layer) const {
+  const auto add = [](const auto& levels, SideLayout& side,
+                      std::unique_ptr<const FittedTable>& table) {
+    if (side.format.levels != Levels::kFitted) return;
+    const auto width = static_cast<size_t>(side.format.bits - kLeastFittedBits);
+    table = std::make_unique<const FittedTable>(levels[width]);
+    side.fitted = &table->table();
+  };
+  add(calibration.k_levels, layer.stored.k, layer.k_levels);
+  add(calibration.v_levels, layer.stored.v, layer.v_levels);
+}
+
+void Cache::Impl::AddRotation(const float* k_balance, const LayerCalibration* calibration,
                               LayerStore& layer) const {
+  const Format &k = layer.stored.k.format, &v = layer.stored.v.format;
   const int values = geometry.kv_heads * geometry.head_dim;
+  const auto turn = [&](const Format& format, const std::vector<float>* matrices,
+                        HeadRotations& rotations) {
+    if (!format.is_normed()) return;
+    rotations.hadamard = !format.loaded_rotation;
+    if (format.loaded_rotation) rotations.matrices = matrices->data();
+  };
+  turn(k, calibration == nullptr ? nullptr : &calibration->k_rotation, layer.to_key);
+  layer.to_query = layer.to_key;
+  turn(v, calibration == nullptr ? nullptr : &calibration->v_rotation, layer.to_value);
   for (int i = 0; i < values; ++i) {
     const float sign = RotationSign(i % geometry.head_dim);
-    const float balance = formats.k.balanced ? k_balance[i] : 1.0f;
-    if (formats.k.is_normed()) {
-      layer.to_key.push_back(sign * balance);
-      layer.to_query.push_back(sign / balance);
+    const float factor = k.balanced ? k_balance[i]
+                         : k.smooth ? 1.0f / calibration->k_factors[i]
+                                    : 1;
+    if (layer.to_key.hadamard || k.balanced || k.smooth) {
+      const float turned = layer.to_key.hadamard ? sign : 1.0f;
+      layer.to_key.multipliers.push_back(turned * factor);
+      layer.to_query.multipliers.push_back(turned / factor);
     }
-    if (formats.v.is_normed()) layer.to_value.push_back(sign);
+    if (layer.to_value.hadamard) layer.to_value.multipliers.push_back(sign);
   }
 }
 

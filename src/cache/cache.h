@@ -57,6 +57,9 @@ namespace kvant {
 
 using SequenceId = int32_t;
 
+// Whether a layer's format needs K's balance.
+bool NeedsBalance(const KvSpec& spec, int layers);
+
 class Cache {
  public:
   // k_balance: [layers][kv_heads][head_dim] positive factors of K's channels for formats with

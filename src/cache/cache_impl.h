@@ -12,6 +12,7 @@
 #include "cache/cache.h"
 #include "cache/page_pool.h"
 #include "cache/sequence.h"
+#include "codec/fitted_table.h"
 #include "format/page_layout.h"
 
 namespace kvant {
@@ -29,13 +30,28 @@ struct PoolEntry {
   std::unique_ptr<PagePool> pool;
 };
 
+// What is done to the vectors of a layer, head by head.
+struct HeadRotations {
+  std::vector<float> multipliers;   // [kv_heads][head_dim]; empty: ones
+  const float* matrices = nullptr;  // [kv_heads][head_dim][head_dim], the calibration's
+  bool hadamard = false;
+
+  bool empty() const { return multipliers.empty() && matrices == nullptr; }
+  Rotation Of(int kv_head, int head_dim) const {
+    const int first = kv_head * head_dim;
+    return {multipliers.empty() ? nullptr : multipliers.data() + first,
+            matrices == nullptr ? nullptr : matrices + int64_t{first} * head_dim, hadamard};
+  }
+};
+
 // One layer's layouts and the pools (indices into Impl::pools) that its pages come from.
 struct LayerStore {
   bool coded = false;  // false: float on both sides, neither sinks nor window
   PageLayout open, stored, sink;
   int open_pool = -1, stored_pool = -1, sink_pool = -1;  // -1: the layer has no such pages
-  // [kv_heads][head_dim] multipliers of the rotation; empty: not rotated.
-  std::vector<float> to_key, to_query, to_value;
+  // The levels that `stored` points to, where they are fitted.
+  std::unique_ptr<const FittedTable> k_levels, v_levels;
+  HeadRotations to_key, to_query, to_value;
 
   int rope = -1;  // into Impl::ropes; -1: pages hold K as Append got it
 
@@ -95,7 +111,10 @@ struct Cache::Impl {
   int PoolFor(const PageLayout& layout, PageUse use);
   void AddLayer(const FormatPair& formats);
   void AddRope(const Rope& rope, LayerStore& layer);
-  void AddRotation(const FormatPair& formats, const float* k_balance, LayerStore& layer) const;
+  void AddLevels(const LayerCalibration& calibration, LayerStore& layer) const;
+  // k_balance: of the layer; null: there is none
+  void AddRotation(const float* k_balance, const LayerCalibration* calibration,
+                   LayerStore& layer) const;
   std::unique_ptr<Sequence> MakeSequence() const;
   SequenceId Adopt(std::unique_ptr<Sequence> seq);
 

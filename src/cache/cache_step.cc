@@ -28,13 +28,14 @@ Result<AlignedBuffer> RotateRows(const LayerStore& store, int head_dim, int kv_h
   const int64_t values = new_tokens * head_dim;
   KVANT_ASSIGN_OR_RETURN(AlignedBuffer buffer,
                          AlignedBuffer::Create(static_cast<size_t>(2 * values) * sizeof(float)));
-  const auto rotate = [&](const std::vector<float>& multiplier, float* to, const float*& from,
+  const auto rotate = [&](const HeadRotations& rotations, float* to, const float*& from,
                           int64_t& stride) {
-    if (multiplier.empty()) return;
+    if (rotations.empty()) return;
+    const Rotation rotation = rotations.Of(kv_head, head_dim);
     for (int64_t t = 0; t < new_tokens; ++t) {
       float* row = to + t * head_dim;
       std::copy_n(from + t * stride, head_dim, row);
-      Rotate(multiplier.data() + kv_head * head_dim, head_dim, row);
+      Rotate(rotation, head_dim, row);
     }
     from = to;
     stride = head_dim;

@@ -38,12 +38,8 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
   const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
   HeadView view;
-  const auto multiplier = [&](const std::vector<float>& layer_values) {
-    const int first = kv_head * impl_->geometry.head_dim;
-    return layer_values.empty() ? nullptr : layer_values.data() + first;
-  };
-  view.to_query = multiplier(store.to_query);
-  view.to_value = multiplier(store.to_value);
+  view.to_query = store.to_query.Of(kv_head, impl_->geometry.head_dim);
+  view.to_value = store.to_value.Of(kv_head, impl_->geometry.head_dim);
   if (store.rope >= 0) view.rope = impl_->ropes[static_cast<size_t>(store.rope)].view();
   const int64_t page_tokens = impl_->page_tokens;
   const int64_t visible = std::min(head.written_tokens, (query_page + 1) * page_tokens);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/rotation.h"
 #include "format/page_layout.h"
 
 namespace kvant {
@@ -41,13 +42,12 @@ struct KeyRope {
 // number of tokens written, and a query at position t sees positions <= t only.
 //
 // What K and V hold may be rotated (codec/rotation.h): then queries are rotated with to_query first
-// and outputs turned back with to_value. Both [head_dim]; null: as it came. Runs whose K format is
-// pre_rope need `rope`, and begin at a multiple of 64.
+// and outputs turned back with to_value. Runs whose K format is pre_rope need `rope`, and begin at a
+// multiple of 64.
 inline constexpr int kMaxRuns = 3;
 struct HeadView {
   std::array<Run, kMaxRuns> runs;
-  const float* to_query = nullptr;
-  const float* to_value = nullptr;
+  Rotation to_query, to_value;
   KeyRope rope;
 };
 

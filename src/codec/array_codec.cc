@@ -26,6 +26,10 @@ SideLayout SideOf(const Format& format, Side side, int head_dim, int page_tokens
 Status CheckArray(const Format& format, Side side, int64_t tokens, int head_dim) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckFormat(format, side, head_dim));
+  if (format.levels == Levels::kFitted) {
+    return Status::Unsupported("format " + FormatSpec(format) +
+                               " is possible for caches only: its levels belong to a layer");
+  }
   const int page_tokens = ArrayPageTokens(format);
   if (tokens < 1 || tokens > kMaxTokens || tokens % page_tokens != 0) {
     return Status::InvalidArgument(std::to_string(tokens) +

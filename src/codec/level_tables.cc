@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "format/page_layout.h"
+
 namespace kvant {
 namespace {
 
@@ -33,25 +35,13 @@ constexpr int8_t kTrellis64Bits4[64] = {
     -94,  -62, -48, -37, -27, -20, -13, -6,  2,  8,  15, 23, 33, 42, 55, 84,
     -67,  -44, -32, -22, -14, -7,  0,   7,   14, 21, 29, 38, 48, 60, 75, 118};
 
-constexpr LevelTable kLloydMax[4] = {{1, 1, 100.266f, kSigns},
-                                     {2, 2, 26.5f, kLloydMax2},
-                                     {3, 3, 53.0f, kLloydMax3},
-                                     {4, 4, 38.25f, kLloydMax4}};
-constexpr LevelTable kNested[3] = {
-    {2, 2, 24.672f, kNested2}, {3, 3, 46.353f, kNested3}, {4, 4, 38.25f, kLloydMax4}};
-constexpr LevelTable kTrellis16[2] = {{2, 4, 60.112f, kTrellis16Bits2},
-                                      {3, 4, 41.211f, kTrellis16Bits3}};
-constexpr LevelTable kTrellis64[3] = {{2, 6, 47.541f, kTrellis64Bits2},
-                                      {3, 6, 38.887f, kTrellis64Bits3},
-                                      {4, 6, 36.484f, kTrellis64Bits4}};
-
 using KernelLevels = std::array<uint8_t, 64>;
 
 // The window whose kernel index is `index`: kernels gather the low bits of both elements from one
 // plane and the high bits from the other.
-constexpr int WindowOf(const LevelTable& table, int index) {
-  if (table.bits != 3 || table.window_bits == 3) return index;
-  if (table.window_bits == 4) {  // low, low, next low | high
+constexpr int WindowOf(int bits, int window_bits, int index) {
+  if (bits != 3 || window_bits == 3) return index;
+  if (window_bits == 4) {  // low, low, next low | high
     return (index & 3) | (index >> 3 & 1) << 2 | (index >> 2 & 1) << 3;
   }
   return (index & 3) | (index >> 4 & 1) << 2 | (index >> 2 & 3) << 3 | (index >> 5) << 5;
@@ -63,55 +53,56 @@ constexpr int NestedCodeOf(int bits, int index) {
   return code;
 }
 
-constexpr KernelLevels MakeKernelLevels(const LevelTable& table, bool nested = false) {
-  KernelLevels levels{};
-  for (int i = 0; i < 1 << table.window_bits; ++i) {
-    const int window = nested ? NestedCodeOf(table.bits, i) : WindowOf(table, i);
-    levels[static_cast<size_t>(i)] = static_cast<uint8_t>(table.levels[window] + 128);
+constexpr KernelLevels KernelOrder(int bits, int window_bits, const int8_t* levels, bool nested) {
+  KernelLevels kernel{};
+  for (int i = 0; i < 1 << window_bits; ++i) {
+    const int window = nested ? NestedCodeOf(bits, i) : WindowOf(bits, window_bits, i);
+    kernel[static_cast<size_t>(i)] = static_cast<uint8_t>(levels[window] + 128);
   }
-  return levels;
+  return kernel;
 }
 
-constexpr KernelLevels kLloydMaxKernel[4] = {
-    MakeKernelLevels(kLloydMax[0]), MakeKernelLevels(kLloydMax[1]), MakeKernelLevels(kLloydMax[2]),
-    MakeKernelLevels(kLloydMax[3])};
-constexpr KernelLevels kNestedKernel[3] = {MakeKernelLevels(kNested[0], true),
-                                           MakeKernelLevels(kNested[1], true),
-                                           MakeKernelLevels(kNested[2], true)};
-constexpr KernelLevels kTrellis16Kernel[2] = {MakeKernelLevels(kTrellis16[0]),
-                                              MakeKernelLevels(kTrellis16[1])};
-constexpr KernelLevels kTrellis64Kernel[3] = {MakeKernelLevels(kTrellis64[0]),
-                                              MakeKernelLevels(kTrellis64[1]),
-                                              MakeKernelLevels(kTrellis64[2])};
-
-// Of a format among its family; tables of Lloyd-Max begin at 1 bit, the others at 2.
-template <typename Each>
-const Each& Choose(const Format& format, const Each* lloyd_max, const Each* nested,
-                   const Each* trellis16, const Each* trellis64) {
-  switch (format.levels) {
-    case Levels::kLloydMax:
-      return lloyd_max[format.bits - 1];
-    case Levels::kNested:
-      return nested[format.bits - 2];
-    case Levels::kTrellis16:
-      return trellis16[format.bits - 2];
-    default:
-      return trellis64[format.bits - 2];
-  }
+template <int kBits, int kWindow, const auto& kLevels, bool kIsNested>
+constexpr KernelLevels kKernelLevels = KernelOrder(kBits, kWindow, kLevels, kIsNested);
+template <int kBits, int kWindow, const auto& kLevels, bool kIsNested = false>
+constexpr LevelTable Table(float sigma) {
+  return {kBits, kWindow, sigma, kLevels, kKernelLevels<kBits, kWindow, kLevels, kIsNested>.data()};
 }
+
+constexpr LevelTable kLloydMax[4] = {Table<1, 1, kSigns>(100.266f), Table<2, 2, kLloydMax2>(26.5f),
+                                     Table<3, 3, kLloydMax3>(53.0f),
+                                     Table<4, 4, kLloydMax4>(38.25f)};
+constexpr LevelTable kNested[3] = {Table<2, 2, kNested2, true>(24.672f),
+                                   Table<3, 3, kNested3, true>(46.353f),
+                                   Table<4, 4, kLloydMax4, true>(38.25f)};
+constexpr LevelTable kTrellis16[2] = {Table<2, 4, kTrellis16Bits2>(60.112f),
+                                      Table<3, 4, kTrellis16Bits3>(41.211f)};
+constexpr LevelTable kTrellis64[3] = {Table<2, 6, kTrellis64Bits2>(47.541f),
+                                      Table<3, 6, kTrellis64Bits3>(38.887f),
+                                      Table<4, 6, kTrellis64Bits4>(36.484f)};
 
 }  // namespace
 
+// Tables of Lloyd-Max begin at 1 bit, the others at 2.
 const LevelTable& LevelTableOf(const Format& format) {
-  return Choose(format, kLloydMax, kNested, kTrellis16, kTrellis64);
+  switch (format.levels) {
+    case Levels::kLloydMax:
+      return kLloydMax[format.bits - 1];
+    case Levels::kNested:
+      return kNested[format.bits - 2];
+    case Levels::kTrellis16:
+      return kTrellis16[format.bits - 2];
+    default:
+      return kTrellis64[format.bits - 2];
+  }
 }
 
-const LevelTable& EncodeTableOf(const Format& format) {
-  return format.levels == Levels::kNested ? kNested[2] : LevelTableOf(format);
+const LevelTable& LevelTableOf(const SideLayout& side) {
+  return side.fitted != nullptr ? *side.fitted : LevelTableOf(side.format);
 }
 
-const uint8_t* KernelLevelsOf(const Format& format) {
-  return Choose(format, kLloydMaxKernel, kNestedKernel, kTrellis16Kernel, kTrellis64Kernel).data();
+const LevelTable& EncodeTableOf(const SideLayout& side) {
+  return side.format.levels == Levels::kNested ? kNested[2] : LevelTableOf(side);
 }
 
 }  // namespace kvant

@@ -17,7 +17,7 @@ NormedPlan PlanOf(const SideLayout& open, const SideLayout& s) {
   plan.head_dim = s.head_dim;
   plan.padded_dim = s.padded_dim;
   plan.source_block_bytes = open.block_bytes;
-  plan.table = EncodeTableOf(s.format);
+  plan.table = EncodeTableOf(s);
   for (PlanePlan& plane : plan.planes) plane.first_bit += plan.table.bits - s.format.bits;
   plan.page_mean = s.format.page_mean;
   plan.norms_8bit = s.format.norms_8bit;
@@ -96,7 +96,7 @@ void EncodeNormedSideScalar(const SideLayout& open, const std::byte* source,
 
 void DecodeNormedSide(const SideLayout& s, const std::byte* stored, float* out,
                       int64_t out_stride) {
-  const LevelTable& table = LevelTableOf(s.format);
+  const LevelTable& table = LevelTableOf(s);
   const Metadata metadata(s, stored);
   for (int t = 0; t < s.tokens; ++t) {
     const float scale = metadata.Norm(t) * (1.0f / table.sigma);

@@ -10,6 +10,7 @@
 
 #include "codec/code_place.h"
 #include "codec/codec.h"
+#include "codec/fitted_table.h"
 #include "codec/level_tables.h"
 #include "codec/test_pages.h"
 #include "kvant/isa.h"
@@ -225,18 +226,75 @@ TEST(NormedCodec, EveryLevelAddsInTheSameOrder) {
   ASSERT_TRUE(SetActiveIsa(before).ok());
 }
 
+// Levels that no constant table has, in no symmetry.
+const LevelTable& Fitted(int bits) {
+  static const FittedTable kTables[] = {
+      FittedTable({.sigma = 60, .levels = {-100, -20, 24, 127}}),
+      FittedTable({.sigma = 50, .levels = {-127, -70, -42, -14, 11, 40, 66, 121}}),
+      FittedTable(
+          {.sigma = 42,
+           .levels = {-127, -88, -68, -52, -38, -27, -16, -6, 4, 14, 26, 38, 52, 66, 86, 115}})};
+  return kTables[bits - 2].table();
+}
+
+TEST(NormedCodec, FittedCodesNameTheNearestLevel) {
+  for (const int bits : {2, 3, 4}) {
+    const LevelTable& table = Fitted(bits);
+    for (Side side : {Side::kK, Side::kV}) {
+      const OpenSide open = OpenNormal(side, 72, 17);
+      const Format format = Parse("fit" + std::to_string(bits), side);
+      const CodedSide coded = CodeByReference(open, format, 0, &table);
+      for (int t = 0; t < 64; ++t) {
+        double square = 0;
+        for (int c = 0; c < 72; ++c) square += std::pow(open.At(t, c), 2);
+        for (int c = 0; c < 72; ++c) {
+          const double z = open.At(t, c) * table.sigma * std::sqrt(72 / square);
+          const auto distance = [&](int code) { return std::fabs(z - table.levels[code]); };
+          const int code = LoadCode(coded.layout, coded.bytes.data(), t, c);
+          for (int other = 0; other < 1 << bits; ++other) {
+            // f32 sums of 72 squares move z by less than 1e-4 of its magnitude.
+            EXPECT_LE(distance(code), distance(other) + 0.02) << bits << " bits, code " << code;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A fitted table with the constant one's levels is the constant one.
+TEST(NormedCodec, FittedLevelsThatAreLloydMaxGiveItsBytes) {
+  for (const int bits : {2, 3, 4}) {
+    const std::string width = std::to_string(bits);
+    const LevelTable& constant = LevelTableOf(Parse("tq" + width, Side::kK));
+    const FittedTable same(
+        {.sigma = constant.sigma, .levels = {constant.levels, constant.levels + (1 << bits)}});
+    EXPECT_TRUE(same.table().symmetric);
+    EXPECT_FALSE(Fitted(bits).symmetric);
+    EXPECT_TRUE(std::equal(constant.kernel_levels, constant.kernel_levels + (1 << bits),
+                           same.table().kernel_levels));
+    const OpenSide open = OpenNormal(Side::kK, 80, 19);
+    EXPECT_EQ(
+        CodeByReference(open, Parse("tq" + width + ":mean:n8", Side::kK), 4).bytes,
+        CodeByReference(open, Parse("fit" + width + ":mean:n8", Side::kK), 4, &same.table()).bytes);
+  }
+}
+
 TEST(NormedCodec, EveryLevelWritesTheBytesOfTheScalarOne) {
   const Isa before = ActiveIsa();
-  for (const char* spec : kAllSpecs) {
+  std::vector<std::string> specs(std::begin(kAllSpecs), std::end(kAllSpecs));
+  specs.insert(specs.end(), {"fit2", "fit3", "fit4"});
+  for (const std::string& spec : specs) {
     for (const int head_dim : kHeadDims) {
       for (const char* options : {"", ":mean:n8", ":n8"}) {
         for (Side side : {Side::kK, Side::kV}) {
           if (side == Side::kV && options[0] != 0 && options[1] == 'm') continue;
           if (!IsPossible(spec, side)) continue;
-          const Format format = Parse(std::string(spec) + options, side);
+          const Format format = Parse(spec + options, side);
+          const LevelTable* fitted =
+              format.levels == Levels::kFitted ? &Fitted(format.bits) : nullptr;
           const OpenSide open = OpenNormal(side, head_dim, 13, 3.0f);
           for (const int first : {0, 5, 64}) {
-            const CodedSide want = CodeByReference(open, format, first);
+            const CodedSide want = CodeByReference(open, format, first, fitted);
             for (Isa isa : AvailableIsas()) {
               ASSERT_TRUE(SetActiveIsa(isa).ok());
               std::vector<std::byte> got(want.bytes.size() + 64, std::byte{0xa5});

@@ -30,7 +30,23 @@ inline void BookRow(int row, const Ints& code, const Ints& squares, Tile& tile) 
   tile.row_squares[row] = used;
 }
 
-// Lloyd-Max tables are symmetric: the magnitude is searched among the upper half.
+// Any ascending table.
+void NearestOfAll(const NormedPlan& plan, Tile& tile) {
+  const int count = 1 << plan.table.bits;
+  const int8_t* levels = plan.table.levels;
+  for (int row = tile.first_row; row < tile.end_row; ++row) {
+    const Floats z = tile.z[row];
+    Ints index{}, squares = Ints{} + levels[0] * levels[0];
+    for (int i = 1; i < count; ++i) {
+      const Ints above = z > 0.5f * static_cast<float>(levels[i - 1] + levels[i]);
+      index -= above;
+      squares += above & (levels[i] * levels[i] - levels[i - 1] * levels[i - 1]);
+    }
+    BookRow(row, index, squares, tile);
+  }
+}
+
+// Symmetric tables, as those of Lloyd-Max: the magnitude is searched among the upper half.
 void NearestLevels(const NormedPlan& plan, Tile& tile) {
   const int half = 1 << (plan.table.bits - 1);
   const int8_t* levels = plan.table.levels + half;
@@ -131,6 +147,6 @@ void CodeTile(const NormedPlan& plan, Tile& tile) {
     case 6 * 16 + 4:
       return BestPaths<4, 6>(plan, tile);
     default:
-      return NearestLevels(plan, tile);
+      return plan.table.symmetric ? NearestLevels(plan, tile) : NearestOfAll(plan, tile);
   }
 }

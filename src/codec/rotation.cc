@@ -1,5 +1,6 @@
 #include "codec/rotation.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -53,6 +54,35 @@ void HadamardBlocks(float* x, int head_dim) {
   }
 }
 
+void Multiply(const float* multiplier, int head_dim, float* x) {
+  for (int i = 0; multiplier != nullptr && i < head_dim; ++i) x[i] *= multiplier[i];
+}
+
+constexpr int kMaxHeadDim = 1024;
+
+// x := x matrix, a row of the matrix for each value of x.
+void TimesMatrix(const float* matrix, int head_dim, float* x) {
+  float out[kMaxHeadDim];
+  std::fill_n(out, head_dim, 0.0f);
+  for (int i = 0; i < head_dim; ++i, matrix += head_dim) {
+    for (int j = 0; j < head_dim; j += 4) {
+      StoreFour(out + j, LoadFour(out + j) + LoadFour(matrix + j) * x[i]);
+    }
+  }
+  std::copy_n(out, head_dim, x);
+}
+
+// x := matrix x, a row for each value of the result; sums over every fourth product.
+void TimesTranspose(const float* matrix, int head_dim, float* x) {
+  float out[kMaxHeadDim];
+  for (int i = 0; i < head_dim; ++i, matrix += head_dim) {
+    Four sum{};
+    for (int j = 0; j < head_dim; j += 4) sum += LoadFour(matrix + j) * LoadFour(x + j);
+    out[i] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+  std::copy_n(out, head_dim, x);
+}
+
 }  // namespace
 
 // A bit of a well-mixed counter (the finaliser of splitmix64).
@@ -63,14 +93,22 @@ float RotationSign(int channel) {
   return (x ^ (x >> 31)) & 1 ? -1.0f : 1.0f;
 }
 
-void Rotate(const float* multiplier, int head_dim, float* x) {
-  for (int i = 0; i < head_dim; ++i) x[i] *= multiplier[i];
-  HadamardBlocks(x, head_dim);
+void Rotate(const Rotation& rotation, int head_dim, float* x) {
+  Multiply(rotation.multiplier, head_dim, x);
+  if (rotation.matrix != nullptr) {
+    TimesMatrix(rotation.matrix, head_dim, x);
+  } else if (rotation.hadamard) {
+    HadamardBlocks(x, head_dim);
+  }
 }
 
-void RotateBack(const float* multiplier, int head_dim, float* x) {
-  HadamardBlocks(x, head_dim);
-  for (int i = 0; i < head_dim; ++i) x[i] *= multiplier[i];
+void RotateBack(const Rotation& rotation, int head_dim, float* x) {
+  if (rotation.matrix != nullptr) {
+    TimesTranspose(rotation.matrix, head_dim, x);
+  } else if (rotation.hadamard) {
+    HadamardBlocks(x, head_dim);
+  }
+  Multiply(rotation.multiplier, head_dim, x);
 }
 
 }  // namespace kvant

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -42,10 +43,11 @@ TEST(Rotation, KeepsDotsAndLengths) {
       to_q[static_cast<size_t>(c)] /= balance;
     }
     auto v = k;
-    Rotate(to_k.data(), d, k.data());
-    Rotate(to_q.data(), d, q.data());
+    Rotate({.multiplier = to_k.data(), .hadamard = true}, d, k.data());
+    Rotate({.multiplier = to_q.data(), .hadamard = true}, d, q.data());
     EXPECT_NEAR(Dot(k, q), want, 1e-4 * d) << d;
-    Rotate(Signs(d).data(), d, v.data());
+    const auto signs = Signs(d);
+    Rotate({.multiplier = signs.data(), .hadamard = true}, d, v.data());
     EXPECT_NEAR(Dot(v, v), square, 1e-5 * square) << d;
   }
 }
@@ -54,9 +56,10 @@ TEST(Rotation, BackIsTheInverse) {
   for (const int d : kHeadDims) {
     const auto x = Normal(d, 3), signs = Signs(d);
     auto y = x;
-    Rotate(signs.data(), d, y.data());
+    const Rotation rotation{.multiplier = signs.data(), .hadamard = true};
+    Rotate(rotation, d, y.data());
     EXPECT_NE(x, y);
-    RotateBack(signs.data(), d, y.data());
+    RotateBack(rotation, d, y.data());
     for (int c = 0; c < d; ++c) {
       EXPECT_NEAR(y[static_cast<size_t>(c)], x[static_cast<size_t>(c)], 2e-6) << d;
     }
@@ -68,11 +71,42 @@ TEST(Rotation, SpreadsASpike) {
   for (const int channel : {0, 63, 64, 79}) {
     std::vector<float> x(80, 0.0f);
     x[static_cast<size_t>(channel)] = 8.0f;
-    Rotate(Signs(80).data(), 80, x.data());
+    const auto signs = Signs(80);
+    Rotate({.multiplier = signs.data(), .hadamard = true}, 80, x.data());
     const float share = channel < 64 ? 1.0f : 2.0f;  // blocks of 64 and 16
     for (int c = 0; c < 80; ++c) {
       const bool same_block = (c < 64) == (channel < 64);
       EXPECT_FLOAT_EQ(std::fabs(x[static_cast<size_t>(c)]), same_block ? share : 0.0f);
+    }
+  }
+}
+
+// A loaded rotation: x M forth and M x back, with factors in front of it.
+TEST(Rotation, OfAMatrixIsItsProductAndBackIsTheInverse) {
+  for (const int d : kHeadDims) {
+    const auto n = static_cast<size_t>(d);
+    std::vector<float> matrix(n * n), factors(n, -1.0f);
+    for (size_t i = 0; i < n; ++i) {  // row i of the transform: orthonormal
+      matrix[i * n + i] = 1;
+      Rotate({.hadamard = true}, d, matrix.data() + i * n);
+    }
+    std::reverse(matrix.begin(), matrix.begin() + static_cast<std::ptrdiff_t>(n));  // of row 0
+    const auto x = Normal(d, 4);
+    auto y = x;
+    const Rotation rotation{.multiplier = factors.data(), .matrix = matrix.data()};
+    EXPECT_FALSE(rotation.is_identity());
+    Rotate(rotation, d, y.data());
+    for (size_t j = 0; j < n; ++j) {
+      double want = 0;
+      for (size_t i = 0; i < n; ++i) want -= static_cast<double>(x[i]) * matrix[i * n + j];
+      EXPECT_NEAR(y[j], want, 1e-5) << d;
+    }
+    auto back = x;
+    RotateBack(rotation, d, back.data());
+    for (size_t i = 0; i < n; ++i) {
+      double want = 0;
+      for (size_t j = 0; j < n; ++j) want -= static_cast<double>(x[j]) * matrix[i * n + j];
+      EXPECT_NEAR(back[i], want, 1e-5) << d;
     }
   }
 }

@@ -48,9 +48,12 @@ struct CodedSide {
   }
 };
 
-inline CodedSide CodeByReference(const OpenSide& open, const Format& format, int first_token) {
+// fitted: the levels of a format that has none of its own.
+inline CodedSide CodeByReference(const OpenSide& open, const Format& format, int first_token,
+                                 const LevelTable* fitted = nullptr) {
   CodedSide coded;
   coded.layout = MakeSideLayout(format, open.layout.side, open.layout.head_dim, open.layout.tokens);
+  coded.layout.fitted = fitted;
   coded.bytes.assign(static_cast<size_t>(coded.layout.bytes), std::byte{0xff});
   coded.decoded.resize(static_cast<size_t>(open.layout.tokens * open.layout.head_dim));
   EncodeSideReference(open.layout, open.bytes.data(), coded.layout, first_token,

@@ -40,7 +40,7 @@ class FilledCache {
     FilledCache filled;
     const auto k_values = static_cast<size_t>(o.geometry.layers) *
                           static_cast<size_t>(o.geometry.kv_heads * o.geometry.head_dim);
-    const std::vector<float> balance(spec.k.balanced ? k_values : 0, 1.0f);
+    const std::vector<float> balance(NeedsBalance(spec, o.geometry.layers) ? k_values : 0, 1.0f);
     const std::vector<Rope> ropes(static_cast<size_t>(o.geometry.layers),
                                   UsualRope(o.geometry.head_dim));
     KVANT_ASSIGN_OR_RETURN(filled.cache_,

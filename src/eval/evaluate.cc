@@ -90,6 +90,7 @@ class Evaluator {
       if (options_.base.k == kFormatF32 && options_.base.v == kFormatF32) return;
       lossless.k = lossless.v = kFormatF32;
       lossless.skip_layers.clear();
+      lossless.layers.clear();
     }
     floor_ = std::find(specs_.begin(), specs_.end(), lossless) - specs_.begin();
     if (*floor_ == static_cast<int64_t>(specs_.size())) specs_.push_back(lossless);

@@ -121,8 +121,8 @@ Result<std::vector<float>> CachedOutputs(const KvSpec& spec, const PlantedOption
                                          const std::vector<PlantedHead>& heads) {
   const KvGeometry geometry = {1, kKvHeads, o.head_dim, kKvHeads * kGroupRatio};
   KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
-  const std::vector<float> balance(spec.k.balanced ? static_cast<size_t>(kKvHeads * o.head_dim) : 0,
-                                   1.0f);
+  const std::vector<float> balance(
+      NeedsBalance(spec, 1) ? static_cast<size_t>(kKvHeads * o.head_dim) : 0, 1.0f);
   KVANT_ASSIGN_OR_RETURN(const std::unique_ptr<Cache> cache,
                          Cache::Create(geometry, spec, o.tokens, 0, balance,
                                        std::vector<Rope>{UsualRope(o.head_dim)}));

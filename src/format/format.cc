@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "format/page_layout.h"
+#include "kvant/calibration.h"
 
 namespace kvant {
 namespace {
@@ -15,8 +16,8 @@ constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
     "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero]"
-    "[:prerope][:out{1..16}] or "
-    "tq{1,2,3,4}, tc{2,3}, tcx{2,3,4}, nest{2,3,4}, each [:mean][:bal][:n8], or "
+    "[:prerope][:out{1..16}][:smooth] or "
+    "tq{1,2,3,4}, fit{2,3,4}, tc{2,3}, tcx{2,3,4}, nest{2,3,4}, each [:mean][:bal][:n8][:rot], or "
     "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6, for arrays if4";
 
 constexpr Format Float8(Levels levels) {
@@ -64,6 +65,7 @@ constexpr NormedName kNormedNames[] = {
     // a prefix before what it begins with
     {"tq", Levels::kLloydMax, "1234"},
     {"nest", Levels::kNested, "234"},
+    {"fit", Levels::kFitted, "234"},
     {"tcx", Levels::kTrellis64, "234"},
     {"tc", Levels::kTrellis16, "23"},
 };
@@ -103,7 +105,7 @@ Status ParseGroup(std::string_view spec, std::string_view part, int* group) {
 }
 
 // One of the parts behind the width. `seen` marks each kind of option against repetition.
-constexpr int kOptionKinds = 5;  // axis, group, offset, place of RoPE, side-band
+constexpr int kOptionKinds = 6;  // axis, group, offset, place of RoPE, side-band, smoothing
 Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[kOptionKinds],
                    Format* format) {
   int kind = -1;
@@ -126,6 +128,9 @@ Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[kO
         format->outliers > kMaxOutliers) {
       return BadSpec(spec, "side-band '" + std::string(part) + "' is not one of out1 to out16");
     }
+  } else if (part == "smooth") {
+    kind = 5;
+    format->smooth = true;
   } else {
     return BadSpec(spec, "option '" + std::string(part) + "' is unknown");
   }
@@ -156,6 +161,7 @@ Result<Format> ParseNormed(std::string_view spec, const NormedName& name, Side s
     bool* const option = parts[i] == "mean"  ? &format.page_mean
                          : parts[i] == "bal" ? &format.balanced
                          : parts[i] == "n8"  ? &format.norms_8bit
+                         : parts[i] == "rot" ? &format.loaded_rotation
                                              : nullptr;
     if (option == nullptr)
       return BadSpec(spec, "option '" + std::string(parts[i]) + "' is unknown");
@@ -177,6 +183,7 @@ std::string NormedSpec(const Format& format) {
   if (format.page_mean) spec += ":mean";
   if (format.balanced) spec += ":bal";
   if (format.norms_8bit) spec += ":n8";
+  if (format.loaded_rotation) spec += ":rot";
   return spec;
 }
 
@@ -187,7 +194,7 @@ Status CheckNormed(const Format& format, Side side, const std::string& name) {
   }
   if (!has_table) return Status::InvalidArgument(name + ": there is no table of this width");
   if (format.axis != Axis::kToken || format.group != 0 || format.offset != Offset::kNone ||
-      format.scale != Scale::kF16) {
+      format.scale != Scale::kF16 || format.smooth) {
     return Status::InvalidArgument(name +
                                    ": its group is the whole head of a token, without offset");
   }
@@ -240,6 +247,7 @@ Result<Format> ParseFormat(std::string_view spec, Side side) {
   for (size_t i = 1; i < parts.size(); ++i) {
     KVANT_RETURN_IF_ERROR(ParseOption(spec, parts[i], seen, &format));
   }
+  if (side == Side::kV && format.smooth) return BadSpec(spec, "V does not take 'smooth'");
   if (format.axis == Axis::kChannel && format.group == 0) format.group = kPageTokens;
   if (format.pre_rope && side == Side::kV) return BadSpec(spec, "V takes no 'prerope'");
   return format;
@@ -256,6 +264,7 @@ std::string FormatSpec(const Format& format) {
   spec += ":" + std::string(kOffsetNames[static_cast<int>(format.offset)]);
   if (format.pre_rope) spec += ":prerope";
   if (format.outliers != 0) spec += ":out" + std::to_string(format.outliers);
+  if (format.smooth) spec += ":smooth";
   return spec;
 }
 
@@ -277,9 +286,12 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
   }
   if (format.is_float()) return Status::Ok();
   if (format.is_normed()) return CheckNormed(format, side, name);
-  if (format.norms_8bit || format.page_mean || format.balanced) {
-    return Status::InvalidArgument(name +
-                                   ": page mean, balance and 8-bit norms belong to tq and tc");
+  if (format.norms_8bit || format.page_mean || format.balanced || format.loaded_rotation) {
+    return Status::InvalidArgument(
+        name + ": page mean, balance, 8-bit norms and rotations belong to tq, tc and fit");
+  }
+  if (format.smooth && (!is_uniform || side == Side::kV)) {
+    return Status::InvalidArgument(name + ": smoothing belongs to int formats of K");
   }
   if (is_uniform ? format.scale != Scale::kF16 : !IsAlias(format)) {
     return Status::InvalidArgument(
@@ -313,13 +325,53 @@ Status CheckGeometry(const KvGeometry& g) {
   return CheckFormat(kFormatF16, Side::kK, g.head_dim);
 }
 
-Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
-  KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
-  KVANT_RETURN_IF_ERROR(CheckFormat(spec.k, Side::kK, geometry.head_dim));
-  KVANT_RETURN_IF_ERROR(CheckFormat(spec.v, Side::kV, geometry.head_dim));
-  if (spec.k.levels == Levels::kIf4 || spec.v.levels == Levels::kIf4) {
+namespace {
+
+// One side of a layer, in a cache.
+Status CheckCachedFormat(const Format& format, Side side, const KvSpec& spec, int head_dim) {
+  KVANT_RETURN_IF_ERROR(CheckFormat(format, side, head_dim));
+  if (format.levels == Levels::kIf4) {
     return Status::Unsupported("KV format if4 is possible for arrays only: no kernel reads it");
   }
+  if (format.needs_calibration() && spec.calibration == nullptr) {
+    return Status::InvalidArgument(std::string(side == Side::kK ? "K" : "V") + " format " +
+                                   FormatSpec(format) +
+                                   " needs a calibration of the model, and there is none: make one "
+                                   "with kvant calibrate, name it with --calibration");
+  }
+  return Status::Ok();
+}
+
+std::string ShapeText(const KvGeometry& g) {
+  return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
+         std::to_string(g.head_dim) + " channels";
+}
+
+Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
+  if (spec.calibration != nullptr && spec.calibration->geometry != geometry) {
+    return Status::InvalidArgument("the calibration is of " +
+                                   ShapeText(spec.calibration->geometry) + ", the model has " +
+                                   ShapeText(geometry));
+  }
+  if (!spec.layers.empty() && spec.layers.size() != static_cast<size_t>(geometry.layers)) {
+    return Status::InvalidArgument("formats of " + std::to_string(spec.layers.size()) +
+                                   " layers are given, but the model has " +
+                                   std::to_string(geometry.layers));
+  }
+  std::vector<FormatPair> pairs = spec.layers;
+  if (pairs.empty()) pairs.push_back({spec.k, spec.v});
+  for (const FormatPair& pair : pairs) {
+    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.head_dim));
+    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.head_dim));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
+  KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
+  KVANT_RETURN_IF_ERROR(CheckLayers(spec, geometry));
   if (spec.sinks_tokens < 0 || spec.sinks_tokens > kPageTokens) {
     return Status::InvalidArgument("kv-sinks " + std::to_string(spec.sinks_tokens) +
                                    " is not between 0 and 64 tokens");
@@ -342,7 +394,8 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
 FormatPair LayerFormats(const KvSpec& spec, int layer) {
   const bool skipped =
       std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) != spec.skip_layers.end();
-  return skipped ? FormatPair{kFormatF16, kFormatF16} : FormatPair{spec.k, spec.v};
+  if (skipped) return {kFormatF16, kFormatF16};
+  return spec.layers.empty() ? FormatPair{spec.k, spec.v} : spec.layers[static_cast<size_t>(layer)];
 }
 
 }  // namespace kvant

@@ -93,8 +93,15 @@ TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
 TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
   EXPECT_EQ(FormatSpec(*ParseFormat("tcx3:n8:bal:mean", Side::kK)), "tcx3:mean:bal:n8");
   EXPECT_EQ(FormatSpec(*ParseFormat("nest3:n8:mean", Side::kK)), "nest3:mean:n8");
+  EXPECT_EQ(FormatSpec(*ParseFormat("fit3:rot:n8:mean", Side::kK)), "fit3:mean:n8:rot");
+  EXPECT_EQ(FormatSpec(*ParseFormat("int4:smooth:token:rzero", Side::kK)),
+            "int4:token:rzero:smooth");
+  for (const char* bad : {"int4:smooth", "int4:rot", "fit4:mean", "fit4:smooth", "q4_0:smooth"}) {
+    EXPECT_EQ(ParseFormat(bad, Side::kV).status().code(), StatusCode::kInvalidArgument) << bad;
+  }
   for (const char* bad : {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1", "tq1",
-                          "tc1", "nest", "nest1", "nest5", "tq1:mean"}) {
+                          "tc1", "nest", "nest1", "nest5", "tq1:mean", "fit5", "fit",
+                          "fit4:rot:rot", "int4:smooth:smooth"}) {
     EXPECT_EQ(ParseFormat(bad, Side::kK).status().code(), StatusCode::kInvalidArgument) << bad;
   }
   const Format k = *ParseFormat("int4", Side::kK), v = *ParseFormat("int4", Side::kV);

@@ -51,6 +51,8 @@
 
 namespace kvant {
 
+struct LevelTable;  // codec/level_tables.h
+
 inline constexpr int kLaneBlock = 16;   // lanes of one accumulator
 inline constexpr int kChunkBlocks = 4;  // lane blocks of one chunk
 inline constexpr int kStep = 16;        // reduce elements of one step
@@ -132,6 +134,9 @@ constexpr CodePlace PlaceOf(int plane_bits, int lanes, int reduce, int lane, int
 struct SideLayout {
   Format format;
   Side side = Side::kK;
+  // Levels::kFitted: the layer's levels, which the owner of the layout keeps. Where bytes lie does
+  // not depend on it.
+  const LevelTable* fitted = nullptr;
   int head_dim = 0;
   int padded_dim = 0;         // head_dim rounded up to 16
   int tokens = 0;             // of the page: 64, 128 or 256 (16..64 in steps of 16 for a sink page)

@@ -34,15 +34,14 @@ std::vector<double> RowSquares(const PackedMatrix& matrix, const std::vector<flo
   return squares;
 }
 
-// The channel that turns together with c; c itself if it does not turn.
-int PartnerOf(const ModelConfig& config, int c) {
+}  // namespace
+
+int RopePartner(const ModelConfig& config, int c) {
   if (c >= config.rope_dims) return c;
   if (config.rope_pairs == RopePairs::kNeighbours) return c ^ 1;
   const int half = config.rope_dims / 2;
   return c < half ? c + half : c - half;
 }
-
-}  // namespace
 
 std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& weights) {
   std::vector<float> balance;
@@ -57,7 +56,7 @@ std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& wei
         double sum = 0;
         for (int i = first_head; i < first_head + heads; ++i) {
           sum += squares[static_cast<size_t>(i * d + c)];
-          const int partner = PartnerOf(config, c);
+          const int partner = RopePartner(config, c);
           if (partner != c) sum += squares[static_cast<size_t>(i * d + partner)];
         }
         return sum / heads;

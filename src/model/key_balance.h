@@ -15,6 +15,9 @@
 
 namespace kvant {
 
+// The channel that the rotation by position turns together with c; c itself if it does not turn.
+int RopePartner(const ModelConfig& config, int c);
+
 // [layers][kv_heads][head_dim], each between 2^-10 and 2^10; 1 where a row is all zeros.
 std::vector<float> KeyBalance(const ModelConfig& config, const ModelWeights& weights);
 

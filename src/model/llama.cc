@@ -116,6 +116,16 @@ Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>
     const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
     AddAndNorm(post_norm, layer.attention_norm);
     ProjectQkv(layer, ropes_[config_.rope_of(i)]);
+    if (observer_) {
+      observer_({.layer = i,
+                 .rows = static_cast<int64_t>(rows_.size()),
+                 .q_heads = config_.q_heads,
+                 .kv_heads = config_.kv_heads,
+                 .head_dim = config_.head_dim,
+                 .q = q_,
+                 .k = k_,
+                 .v = v_});
+    }
     KVANT_RETURN_IF_ERROR(StoreKv(parts, i));
     if (i + 1 == config_.layers) KeepWantedRows(parts);
     KVANT_RETURN_IF_ERROR(AttendAll(parts, i));

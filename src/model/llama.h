@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,21 @@ struct StepPart {
   bool newest_only = false;
 };
 
+// What a layer of a step asks and stores, after the rotation by position: rows as in the step.
+struct LayerVectors {
+  int layer = 0;
+  int64_t rows = 0;
+  int q_heads = 0, kv_heads = 0, head_dim = 0;
+  const float* q = nullptr;  // [rows][q_heads][head_dim]
+  const float* k = nullptr;  // [rows][kv_heads][head_dim]
+  const float* v = nullptr;
+
+  const float* Query(int64_t row, int head) const { return q + (row * q_heads + head) * head_dim; }
+  const float* Key(int64_t row, int head) const { return k + (row * kv_heads + head) * head_dim; }
+  const float* Value(int64_t row, int head) const { return v + (row * kv_heads + head) * head_dim; }
+};
+using LayerObserver = std::function<void(const LayerVectors&)>;
+
 class Llama {
  public:
   // config, weights, pool and cache must outlive it. max_rows bounds the tokens of a step.
@@ -54,6 +70,10 @@ class Llama {
   // Logits of rows of hidden states: out[rows][vocab]. REQUIRES: 1 <= rows <= max_rows. `hidden`
   // may be inside the last step's rows.
   void Logits(const float* hidden, int64_t rows, float* out);
+
+  // Called in every layer of every step from then on, by the thread that runs the step; its vectors
+  // are valid for the call. An empty observer: none.
+  void Observe(LayerObserver observer) { observer_ = std::move(observer); }
 
   int64_t max_rows() const { return max_rows_; }
 
@@ -103,6 +123,7 @@ class Llama {
   std::vector<RopeTable> ropes_;  // as in the config
   Activations activations_;
   AttentionWorkspace workspace_;
+  LayerObserver observer_;
   int64_t kv_bytes_read_ = 0;
 
   AlignedBuffer floats_;        // all of the following, row-major

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kvant/calibration.h"
 #include "kvant/isa.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
@@ -91,12 +92,17 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckOptions(options));
   const Model::Impl& impl = model.impl();
+  if (options.kv.calibration != nullptr) {
+    KVANT_RETURN_IF_ERROR(CheckCalibratedModel(*options.kv.calibration, impl.file_hash));
+  }
   auto engine = std::make_shared<SessionEngine>(model);
   engine->pool = std::move(pool);
   engine->context_tokens =
       options.context_tokens != 0 ? options.context_tokens : model.context_tokens();
   std::span<const float> balance;
-  if (options.kv.k.balanced) balance = impl.key_balance->Of(impl.config, impl.weights);
+  if (NeedsBalance(options.kv, impl.config.layers)) {
+    balance = impl.key_balance->Of(impl.config, impl.weights);
+  }
   KVANT_ASSIGN_OR_RETURN(
       engine->cache,
       Cache::Create(model.geometry(), options.kv, engine->context_tokens, options.kv_budget_bytes,

@@ -14,6 +14,16 @@ int64_t ValuesPerToken(const KvGeometry& g) {
   return int64_t{2} * g.layers * g.kv_heads * g.head_dim;
 }
 
+// All layers of a cache have pages of one length.
+int PageTokensOf(const KvSpec& spec, const KvGeometry& g) {
+  int tokens = kPageTokens;
+  for (int layer = 0; layer < g.layers; ++layer) {
+    const FormatPair pair = LayerFormats(spec, layer);
+    tokens = std::max(tokens, PageTokensFor(pair.k, pair.v));
+  }
+  return tokens;
+}
+
 bool IsFloat(const FormatPair& pair) { return pair.k.is_float() && pair.v.is_float(); }
 
 // Where one sequence's tokens lie, in pages of page_tokens: the one precision rule of the cache,
@@ -45,7 +55,7 @@ int64_t FloatBytes(const KvGeometry& g, const FormatPair& pair, int64_t tokens) 
 PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens, int64_t batch,
                 const Device& device, std::span<const int64_t> layer_windows) {
   PageCost cost;
-  const int page_tokens = PageTokensFor(spec.k, spec.v);
+  const int page_tokens = PageTokensOf(spec, g);
   int64_t code_bytes = 0, metadata_bytes = 0, page_bytes = 0;
   double seen_bytes = 0;  // of one sequence, times page_tokens
   for (int layer = 0; layer < g.layers; ++layer) {
@@ -158,7 +168,7 @@ double PageBytesPerToken(const KvGeometry& geometry, const KvSpec& spec) {
 HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch,
                    std::span<const int64_t> layer_windows) {
   HeldBytes held;
-  const int page_tokens = PageTokensFor(spec.k, spec.v);
+  const int page_tokens = PageTokensOf(spec, geometry);
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair pair = LayerFormats(spec, layer);
     const int64_t first_seen = FirstSeen(layer_windows, layer, tokens);
@@ -212,7 +222,7 @@ Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
   e.layer_windows.assign(layer_windows.begin(), layer_windows.end());
   e.context_tokens = context_tokens;
   e.batch = batch;
-  e.page_tokens = PageTokensFor(spec.k, spec.v);
+  e.page_tokens = PageTokensOf(spec, geometry);
   e.device = device;
   e.f16 = CostOf(geometry, KvSpec{}, context_tokens, batch, device, layer_windows);
   e.kv = CostOf(geometry, spec, context_tokens, batch, device, layer_windows);

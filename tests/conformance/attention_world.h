@@ -13,9 +13,21 @@
 #include "attention/attention.h"
 #include "cache/key_rope.h"
 #include "codec/codec.h"
+#include "codec/fitted_table.h"
 #include "kvant/format.h"
 
 namespace kvant::testing {
+
+// Levels as a calibration may give them: neither symmetric nor those of any constant table.
+inline const LevelTable& TestLevels(int bits) {
+  static const FittedTable kTables[] = {
+      FittedTable({.sigma = 60, .levels = {-100, -20, 24, 127}}),
+      FittedTable({.sigma = 50, .levels = {-127, -70, -42, -14, 11, 40, 66, 121}}),
+      FittedTable(
+          {.sigma = 42,
+           .levels = {-127, -88, -68, -52, -38, -27, -16, -6, 4, 14, 26, 38, 52, 66, 86, 115}})};
+  return kTables[bits - 2].table();
+}
 
 struct HeadSetup {
   Format k = kFormatF16, v = kFormatF16;
@@ -40,6 +52,9 @@ class PagedHead {
         rope_(setup.rope.frequencies.empty() ? UsualRope(setup.head_dim) : setup.rope),
         seen_k(k),
         seen_v(v) {
+    for (SideLayout* side : {&stored_.k, &stored_.v}) {
+      if (side->format.levels == Levels::kFitted) side->fitted = &TestLevels(side->format.bits);
+    }
     const int pages = (setup.tokens + page_tokens_ - 1) / page_tokens_;
     EXPECT_TRUE(rope_.Grow(setup.tokens).ok());
     for (int p = 0; p < pages; ++p) {

@@ -1,0 +1,95 @@
+// kvant calibrate: measures what calibrated formats read, and writes it to a file.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "command.h"
+#include "failure.h"
+#include "kvant/calibrate.h"
+#include "model_options.h"
+#include "output.h"
+#include "report.h"
+
+namespace kvant::cli {
+namespace {
+
+constexpr char kFooter[] =
+    "Examples:\n"
+    "  kvant calibrate -m model.gguf -f text.txt -o model.cal\n"
+    "  kvant eval -m model.gguf -f other.txt --calibration model.cal --kv "
+    "fit4:mean:bal:n8/fit4:n8\n"
+    "  kvant run -m model.gguf -p \"Once\" --calibration model.cal -ctk int4:token:rzero:smooth "
+    "-ctv "
+    "int4:token:rzero\n"
+    "\n"
+    "Calibrate on another text than the one a format is judged by.";
+
+struct CalibrateFlags {
+  ModelFlags model;
+  std::string file, output;
+  int64_t tokens = 16384, sequence_tokens = 2048;
+  double budget_bits = 0;  // 0: no formats are chosen
+};
+
+int RunCalibrate(const CalibrateFlags& o) {
+  CheckWritable(o.output);
+  const std::string text = ReadTextFile(o.file);
+  const Model model = o.model.Load();
+  const std::vector<int32_t> tokens = Unwrap(model.tokenizer().Encode(text, false));
+  CatchInterrupt();
+  Progress bar("calibrate");
+  const RunControl control{.progress =
+                               [&](int64_t done, int64_t total) {
+                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
+                               },
+                           .cancel = &Interrupted()};
+  Calibration calibration = Unwrap(Calibrate(
+      model, tokens,
+      {.max_tokens = o.tokens, .sequence_tokens = o.sequence_tokens, .threads = o.model.threads},
+      control));
+  if (o.budget_bits > 0) {
+    calibration.layer_formats = Unwrap(ChooseLayerFormats(
+        model, tokens, {.budget_bits = o.budget_bits, .threads = o.model.threads}, control));
+  }
+  Check(WriteCalibration(calibration, o.output));
+  bar.Clear();
+  Print("{}: {} of {} layers\n", o.output, Plural(calibration.tokens, "token"),
+        calibration.geometry.layers);
+  for (size_t layer = 0; layer < calibration.layer_formats.size(); ++layer) {
+    const FormatPair& pair = calibration.layer_formats[layer];
+    Print("  layer {}: K {}, V {}\n", layer, FormatSpec(pair.k), FormatSpec(pair.v));
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddCalibrate(CLI::App& root, Action* action) {
+  const auto o = std::make_shared<CalibrateFlags>();
+  CLI::App* const command = root.add_subcommand(
+      "calibrate", "Measure a model's keys and values for formats that read a calibration");
+  command->footer(kFooter);
+  o->model.Add(*command);
+  o->model.AddActivations(*command);
+  command->add_option("-f,--file", o->file, "The text, - for standard input")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("-o,--output", o->output, "The file to write")->required()->type_name("FILE");
+  command->add_option("--tokens", o->tokens, "Tokens of the text, whole sequences [16384]")
+      ->type_name("N")
+      ->check(Count(128));
+  command
+      ->add_option("-c,--ctx", o->sequence_tokens,
+                   "Tokens of a sequence, which starts from nothing, 128 to 4096 [2048]")
+      ->type_name("N")
+      ->check(Count(128, 4096));
+  command
+      ->add_option("--budget-bits", o->budget_bits,
+                   "Also choose each layer's formats for --kv auto: at most N bits a value; use "
+                   "--activations f32")
+      ->type_name("N")
+      ->check(CLI::Range(2.0, 16.0));
+  command->callback([o, action] { *action = [o] { return RunCalibrate(*o); }; });
+}
+
+}  // namespace kvant::cli
