@@ -101,11 +101,11 @@ std::vector<float> InTiles(std::vector<float> values, bool rotated, const Tile& 
   std::vector<float> signs;
   for (int c = 0; c < kDim; ++c) signs.push_back(kvant::RotationSign(c));
   for (size_t at = 0; rotated && at < values.size(); at += kWidth) {
-    kvant::Rotate(signs.data(), kDim, values.data() + at);
+    kvant::Rotate({.multiplier = signs.data(), .hadamard = true}, kDim, values.data() + at);
   }
   for (size_t at = 0; at < values.size(); at += kTile * kWidth) tile(values.data() + at);
   for (size_t at = 0; rotated && at < values.size(); at += kWidth) {
-    kvant::RotateBack(signs.data(), kDim, values.data() + at);
+    kvant::RotateBack({.multiplier = signs.data(), .hadamard = true}, kDim, values.data() + at);
   }
   return values;
 }

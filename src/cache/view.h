@@ -42,8 +42,8 @@ struct KeyRope {
 // number of tokens written, and a query at position t sees positions <= t only.
 //
 // What K and V hold may be rotated (codec/rotation.h): then queries are rotated with to_query first
-// and outputs turned back with to_value. Runs whose K format is pre_rope need `rope`, and begin at a
-// multiple of 64.
+// and outputs turned back with to_value. Runs whose K format is pre_rope need `rope`, and begin at
+// a multiple of 64.
 inline constexpr int kMaxRuns = 3;
 struct HeadView {
   std::array<Run, kMaxRuns> runs;

@@ -81,7 +81,7 @@ void LayerStatistics::AddHead(const LayerVectors& s, int kv_head) {
 
 std::vector<float> LayerStatistics::SquaredMass(const LayerVectors& s, int kv_head) const {
   const int d = config_.head_dim, ratio = config_.q_heads / config_.kv_heads;
-  const int64_t window = config_.attends[static_cast<size_t>(s.layer)].window_tokens;
+  const int64_t window = config_.layer_windows[static_cast<size_t>(s.layer)];
   std::vector<float> mass(static_cast<size_t>(s.rows)), p(mass.size());
   for (int64_t t = kQueryStride - 1; t < s.rows; t += kQueryStride) {
     const auto first = static_cast<size_t>(window == 0 ? 0 : std::max<int64_t>(0, t + 1 - window));

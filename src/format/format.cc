@@ -63,10 +63,8 @@ struct NormedName {
 };
 constexpr NormedName kNormedNames[] = {
     // a prefix before what it begins with
-    {"tq", Levels::kLloydMax, "1234"},
-    {"nest", Levels::kNested, "234"},
-    {"fit", Levels::kFitted, "234"},
-    {"tcx", Levels::kTrellis64, "234"},
+    {"tq", Levels::kLloydMax, "1234"}, {"nest", Levels::kNested, "234"},
+    {"fit", Levels::kFitted, "234"},   {"tcx", Levels::kTrellis64, "234"},
     {"tc", Levels::kTrellis16, "23"},
 };
 

@@ -99,9 +99,9 @@ TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
   for (const char* bad : {"int4:smooth", "int4:rot", "fit4:mean", "fit4:smooth", "q4_0:smooth"}) {
     EXPECT_EQ(ParseFormat(bad, Side::kV).status().code(), StatusCode::kInvalidArgument) << bad;
   }
-  for (const char* bad : {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1", "tq1",
-                          "tc1", "nest", "nest1", "nest5", "tq1:mean", "fit5", "fit",
-                          "fit4:rot:rot", "int4:smooth:smooth"}) {
+  for (const char* bad :
+       {"tq5", "tc4", "tcx", "tq", "tq4:g64", "tq4:n8:n8", "tq44", "tq-1", "tq1", "tc1", "nest",
+        "nest1", "nest5", "tq1:mean", "fit5", "fit", "fit4:rot:rot", "int4:smooth:smooth"}) {
     EXPECT_EQ(ParseFormat(bad, Side::kK).status().code(), StatusCode::kInvalidArgument) << bad;
   }
   const Format k = *ParseFormat("int4", Side::kK), v = *ParseFormat("int4", Side::kV);

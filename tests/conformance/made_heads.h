@@ -61,7 +61,7 @@ inline std::vector<float> Decoded(const Format& format, Side side, std::vector<f
   for (int c = 0; c < kDim; ++c) signs[static_cast<size_t>(c)] = RotationSign(c);
   const auto each_row = [&](auto turn) {
     for (size_t at = 0; at < values.size(); at += kDim) {
-      turn(signs.data(), kDim, values.data() + at);
+      turn(Rotation{.multiplier = signs.data(), .hadamard = true}, kDim, values.data() + at);
     }
   };
   if (format.is_normed()) each_row(Rotate);
