@@ -42,7 +42,9 @@ class CalibrationFile : public ::testing::Test {
   }
 
   Calibration calibration_;
-  const std::string path_ = testing::TempDir() + "kvant_calibration_test.cal";
+  // A name of its own for each test: they run side by side.
+  const std::string path_ = testing::TempDir() + "kvant_" +
+                            testing::UnitTest::GetInstance()->current_test_info()->name() + ".cal";
   std::string bytes_;
 };
 
