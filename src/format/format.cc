@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "format/page_layout.h"
-#include "kvant/calibration.h"
 
 namespace kvant {
 namespace {
@@ -306,94 +305,6 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
                                    " is not possible; possible: 16 32 64 128 256");
   }
   return Status::Ok();
-}
-
-Status CheckGeometry(const KvGeometry& g) {
-  const auto bad = [](const std::string& what) { return Status::InvalidArgument(what); };
-  if (g.layers < 1 || g.layers > 1024) {
-    return bad("layer count " + std::to_string(g.layers) + " is not between 1 and 1024");
-  }
-  if (g.kv_heads < 1 || g.kv_heads > 4096) {
-    return bad("KV head count " + std::to_string(g.kv_heads) + " is not between 1 and 4096");
-  }
-  if (g.q_heads < 1 || g.q_heads > 4096 || g.q_heads % g.kv_heads != 0) {
-    return bad("q head count " + std::to_string(g.q_heads) + " is not a multiple of " +
-               std::to_string(g.kv_heads) + " KV heads");
-  }
-  return CheckFormat(kFormatF16, Side::kK, g.head_dim);
-}
-
-namespace {
-
-// One side of a layer, in a cache.
-Status CheckCachedFormat(const Format& format, Side side, const KvSpec& spec, int head_dim) {
-  KVANT_RETURN_IF_ERROR(CheckFormat(format, side, head_dim));
-  if (format.levels == Levels::kIf4) {
-    return Status::Unsupported("KV format if4 is possible for arrays only: no kernel reads it");
-  }
-  if (format.needs_calibration() && spec.calibration == nullptr) {
-    return Status::InvalidArgument(std::string(side == Side::kK ? "K" : "V") + " format " +
-                                   FormatSpec(format) +
-                                   " needs a calibration of the model, and there is none: make one "
-                                   "with kvant calibrate, name it with --calibration");
-  }
-  return Status::Ok();
-}
-
-std::string ShapeText(const KvGeometry& g) {
-  return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
-         std::to_string(g.head_dim) + " channels";
-}
-
-Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
-  if (spec.calibration != nullptr && spec.calibration->geometry != geometry) {
-    return Status::InvalidArgument("the calibration is of " +
-                                   ShapeText(spec.calibration->geometry) + ", the model has " +
-                                   ShapeText(geometry));
-  }
-  if (!spec.layers.empty() && spec.layers.size() != static_cast<size_t>(geometry.layers)) {
-    return Status::InvalidArgument("formats of " + std::to_string(spec.layers.size()) +
-                                   " layers are given, but the model has " +
-                                   std::to_string(geometry.layers));
-  }
-  std::vector<FormatPair> pairs = spec.layers;
-  if (pairs.empty()) pairs.push_back({spec.k, spec.v});
-  for (const FormatPair& pair : pairs) {
-    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.head_dim));
-    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.head_dim));
-  }
-  return Status::Ok();
-}
-
-}  // namespace
-
-Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
-  KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
-  KVANT_RETURN_IF_ERROR(CheckLayers(spec, geometry));
-  if (spec.sinks_tokens < 0 || spec.sinks_tokens > kPageTokens) {
-    return Status::InvalidArgument("kv-sinks " + std::to_string(spec.sinks_tokens) +
-                                   " is not between 0 and 64 tokens");
-  }
-  if (spec.window_tokens < 0 || spec.window_tokens % kPageTokens != 0 ||
-      spec.window_tokens > (1 << 20)) {
-    return Status::InvalidArgument("kv-window " + std::to_string(spec.window_tokens) +
-                                   " is not a multiple of 64 tokens between 0 and 1048576");
-  }
-  for (int layer : spec.skip_layers) {
-    if (layer < 0 || layer >= geometry.layers) {
-      return Status::InvalidArgument("kv-skip-layers names layer " + std::to_string(layer) +
-                                     ", but the model has layers 0 to " +
-                                     std::to_string(geometry.layers - 1));
-    }
-  }
-  return Status::Ok();
-}
-
-FormatPair LayerFormats(const KvSpec& spec, int layer) {
-  const bool skipped =
-      std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) != spec.skip_layers.end();
-  if (skipped) return {kFormatF16, kFormatF16};
-  return spec.layers.empty() ? FormatPair{spec.k, spec.v} : spec.layers[static_cast<size_t>(layer)];
 }
 
 }  // namespace kvant

@@ -338,7 +338,7 @@ TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
 TEST(CheckKvSpec, RefusesWhatNoKernelReads) {
   const KvSpec spec = *ParseKvPreset("f16/if4");
   EXPECT_TRUE(CheckFormat(spec.v, Side::kV, 64).ok());
-  EXPECT_EQ(CheckKvSpec(spec, {4, 2, 64, 8}).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(CheckKvSpec(spec, {4, 2, 64, 8}).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(CheckKvSpec, NamesTheValueThatDoesNotFit) {
