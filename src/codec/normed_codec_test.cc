@@ -12,6 +12,7 @@
 #include "codec/codec.h"
 #include "codec/fitted_table.h"
 #include "codec/level_tables.h"
+#include "codec/levels_for_test.h"
 #include "codec/test_pages.h"
 #include "kvant/isa.h"
 
@@ -226,20 +227,9 @@ TEST(NormedCodec, EveryLevelAddsInTheSameOrder) {
   ASSERT_TRUE(SetActiveIsa(before).ok());
 }
 
-// Levels that no constant table has, in no symmetry.
-const LevelTable& Fitted(int bits) {
-  static const FittedTable kTables[] = {
-      FittedTable({.sigma = 60, .levels = {-100, -20, 24, 127}}),
-      FittedTable({.sigma = 50, .levels = {-127, -70, -42, -14, 11, 40, 66, 121}}),
-      FittedTable(
-          {.sigma = 42,
-           .levels = {-127, -88, -68, -52, -38, -27, -16, -6, 4, 14, 26, 38, 52, 66, 86, 115}})};
-  return kTables[bits - 2].table();
-}
-
 TEST(NormedCodec, FittedCodesNameTheNearestLevel) {
   for (const int bits : {2, 3, 4}) {
-    const LevelTable& table = Fitted(bits);
+    const LevelTable& table = testing::TestLevels(bits);
     for (Side side : {Side::kK, Side::kV}) {
       const OpenSide open = OpenNormal(side, 72, 17);
       const Format format = Parse("fit" + std::to_string(bits), side);
@@ -269,7 +259,7 @@ TEST(NormedCodec, FittedLevelsThatAreLloydMaxGiveItsBytes) {
     const FittedTable same(
         {.sigma = constant.sigma, .levels = {constant.levels, constant.levels + (1 << bits)}});
     EXPECT_TRUE(same.table().symmetric);
-    EXPECT_FALSE(Fitted(bits).symmetric);
+    EXPECT_FALSE(testing::TestLevels(bits).symmetric);
     EXPECT_TRUE(std::equal(constant.kernel_levels, constant.kernel_levels + (1 << bits),
                            same.table().kernel_levels));
     const OpenSide open = OpenNormal(Side::kK, 80, 19);
@@ -291,7 +281,7 @@ TEST(NormedCodec, EveryLevelWritesTheBytesOfTheScalarOne) {
           if (!IsPossible(spec, side)) continue;
           const Format format = Parse(spec + options, side);
           const LevelTable* fitted =
-              format.levels == Levels::kFitted ? &Fitted(format.bits) : nullptr;
+              format.levels == Levels::kFitted ? &testing::TestLevels(format.bits) : nullptr;
           const OpenSide open = OpenNormal(side, head_dim, 13, 3.0f);
           for (const int first : {0, 5, 64}) {
             const CodedSide want = CodeByReference(open, format, first, fitted);

@@ -13,12 +13,11 @@
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
 #include "model/token_golden_for_test.h"
+#include "model/tokenizer_for_test.h"
 #include "model/tokenizer_gguf.h"
 
 namespace kvant {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 constexpr char kGolden[] = "sentence_piece_tokens.txt";
 
@@ -63,18 +62,6 @@ Vocabulary SmallVocabulary() {
   v.Add("ab", TokenType::kNormal, -1);
   v.Add("▁", TokenType::kNormal, -4);
   return v;
-}
-
-Tokenizer Make(const TokenizerData& data) {
-  Result<Tokenizer> tokenizer = Tokenizer::Create(data);
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-  return std::move(tokenizer).value();
-}
-
-Ids Encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special = false) {
-  Result<Ids> ids = tokenizer.Encode(text, parse_special);
-  EXPECT_TRUE(ids.ok()) << ids.status().message();
-  return std::move(ids).value();
 }
 
 TEST(SentencePiece, IdsAreThoseOfHuggingFace) {

@@ -7,12 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "model/tokenizer_for_test.h"
 #include "model/unicode_bytes.h"
 
 namespace kvant {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 // Ids 0..255 are the bytes; then merged tokens and special ones.
 class VocabularyBuilder {
@@ -50,18 +49,6 @@ class VocabularyBuilder {
   std::vector<std::string> tokens_, merges_;
   std::vector<int32_t> types_;
 };
-
-Tokenizer Make(const TokenizerData& data) {
-  Result<Tokenizer> tokenizer = Tokenizer::Create(data);
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-  return std::move(tokenizer).value();
-}
-
-Ids Encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special = false) {
-  Result<Ids> ids = tokenizer.Encode(text, parse_special);
-  EXPECT_TRUE(ids.ok()) << ids.status().message();
-  return std::move(ids).value();
-}
 
 void ExpectRefused(const TokenizerData& data, StatusCode code, std::string_view message) {
   const Result<Tokenizer> tokenizer = Tokenizer::Create(data);
