@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "gguf/gguf_file.h"
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
 #include "model/chat_template.h"
 #include "model/token_golden_for_test.h"
-#include "model/tokenizer_gguf.h"
+#include "tokenizer_of_file.h"
 
 namespace kvant {
 namespace {
@@ -24,22 +21,9 @@ using Ids = std::vector<int32_t>;
 constexpr char kModel[] = KVANT_SOURCE_DIR "/models/smollm2-135m-instruct-q4_1.gguf";
 constexpr char kGolden[] = "smollm2_tokens.txt";
 
-class TokenizerSmolLm2 : public testing::Test {
+class TokenizerSmolLm2 : public TokenizerOfFile {
  protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(kModel)) GTEST_SKIP() << "no " << kModel;
-    Result<GgufFile> file = GgufFile::Open(kModel);
-    ASSERT_TRUE(file.ok()) << file.status().message();
-    Result<Tokenizer> tokenizer = LoadTokenizer(*file);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-    tokenizer_ = *tokenizer;
-    Result<ChatTemplate> chat = LoadChatTemplate(*file, *tokenizer);
-    ASSERT_TRUE(chat.ok()) << chat.status().message();
-    chat_ = *chat;
-  }
-
-  std::optional<Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> chat_;
+  TokenizerSmolLm2() : TokenizerOfFile(kModel) {}
 };
 
 TEST_F(TokenizerSmolLm2, IdsAreThoseOfHuggingFace) {
