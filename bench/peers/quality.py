@@ -91,7 +91,7 @@ class IkLlama:
         import worker_ik_llama
         self.api, self.library = worker_ik_llama.api, worker_ik_llama.library
         self.worker = worker_ik_llama.IkLlama(model, cache, threads, ctx)
-        self.vocab = self.api.llama_n_vocab(self.worker.model.model)
+        self.vocab = self.worker.model.n_vocab
         self.about = self.worker.about()
 
     def logits(self, tokens, keep):
