@@ -10,6 +10,13 @@
 namespace kvant {
 namespace {
 
+// The first layer whose K format has the feature; `layers` if none has.
+int FirstLayerWith(bool Format::*feature, const KvSpec& spec, int layers) {
+  int layer = 0;
+  while (layer < layers && !(LayerFormats(spec, layer).k.*feature)) ++layer;
+  return layer;
+}
+
 Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const float> k_balance) {
   const size_t values =
       static_cast<size_t>(g.layers) * static_cast<size_t>(g.kv_heads * g.head_dim);
@@ -33,9 +40,7 @@ Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const flo
 }
 
 Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope> ropes) {
-  const auto pre_rope = [&](int layer) { return LayerFormats(spec, layer).k.pre_rope; };
-  int layer = 0;
-  while (layer < g.layers && !pre_rope(layer)) ++layer;
+  const int layer = FirstLayerWith(&Format::pre_rope, spec, g.layers);
   if (layer == g.layers) return Status::Ok();
   if (ropes.size() != static_cast<size_t>(g.layers)) {
     return Status::InvalidArgument("K format " + FormatSpec(LayerFormats(spec, layer).k) +
@@ -59,10 +64,10 @@ Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope>
 }  // namespace
 
 bool NeedsBalance(const KvSpec& spec, int layers) {
-  for (int layer = 0; layer < layers; ++layer) {
-    if (LayerFormats(spec, layer).k.balanced) return true;
-  }
-  return false;
+  return FirstLayerWith(&Format::balanced, spec, layers) < layers;
+}
+bool NeedsRopes(const KvSpec& spec, int layers) {
+  return FirstLayerWith(&Format::pre_rope, spec, layers) < layers;
 }
 
 // ---- Creation
@@ -103,6 +108,17 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     if (formats.k.pre_rope) impl->AddRope(ropes[static_cast<size_t>(layer)], impl->layers.back());
   }
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
+}
+
+Result<std::unique_ptr<Cache>> Cache::CreateWithoutModel(const KvGeometry& g, const KvSpec& spec,
+                                                         int64_t context_tokens,
+                                                         int64_t budget_bytes) {
+  KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, g));
+  const auto layers = static_cast<size_t>(g.layers);
+  const size_t channels = layers * static_cast<size_t>(g.kv_heads * g.head_dim);
+  const std::vector<float> balance(NeedsBalance(spec, g.layers) ? channels : 0, 1.0f);
+  const std::vector<Rope> ropes(NeedsRopes(spec, g.layers) ? layers : 0, UsualRope(g.head_dim));
+  return Create(g, spec, context_tokens, budget_bytes, balance, ropes);
 }
 
 Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -57,8 +57,10 @@ namespace kvant {
 
 using SequenceId = int32_t;
 
-// Whether a layer's format needs K's balance.
+// Whether a layer's K format needs the balance of K's channels, or how keys were turned by
+// position. REQUIRES: CheckKvSpec() of a shape with that many layers.
 bool NeedsBalance(const KvSpec& spec, int layers);
+bool NeedsRopes(const KvSpec& spec, int layers);
 
 class Cache {
  public:
@@ -71,6 +73,11 @@ class Cache {
                                                int64_t context_tokens, int64_t budget_bytes = 0,
                                                std::span<const float> k_balance = {},
                                                std::span<const Rope> ropes = {});
+  // For keys that come from no model: a balance of ones, and UsualRope, where a format needs them.
+  static Result<std::unique_ptr<Cache>> CreateWithoutModel(const KvGeometry& geometry,
+                                                           const KvSpec& spec,
+                                                           int64_t context_tokens,
+                                                           int64_t budget_bytes = 0);
   ~Cache();
 
   const KvGeometry& geometry() const;

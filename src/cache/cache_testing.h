@@ -60,8 +60,7 @@ inline KvSpec MakeSpec(const std::string& k, const std::string& v, int sinks = 4
 
 inline std::unique_ptr<Cache> MakeCache(const KvGeometry& geometry, const KvSpec& spec,
                                         int64_t context = 4096, int64_t budget = 0) {
-  const std::vector<Rope> ropes(static_cast<size_t>(geometry.layers), UsualRope(geometry.head_dim));
-  auto cache = Cache::Create(geometry, spec, context, budget, {}, ropes);
+  auto cache = Cache::CreateWithoutModel(geometry, spec, context, budget);
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return cache.ok() ? std::move(cache).value() : nullptr;
 }

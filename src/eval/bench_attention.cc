@@ -38,13 +38,7 @@ class FilledCache {
   static Result<FilledCache> Create(const AttentionBenchOptions& o, const KvSpec& spec,
                                     int64_t depth, const std::vector<float>& noise) {
     FilledCache filled;
-    const auto k_values = static_cast<size_t>(o.geometry.layers) *
-                          static_cast<size_t>(o.geometry.kv_heads * o.geometry.head_dim);
-    const std::vector<float> balance(NeedsBalance(spec, o.geometry.layers) ? k_values : 0, 1.0f);
-    const std::vector<Rope> ropes(static_cast<size_t>(o.geometry.layers),
-                                  UsualRope(o.geometry.head_dim));
-    KVANT_ASSIGN_OR_RETURN(filled.cache_,
-                           Cache::Create(o.geometry, spec, depth, 0, balance, ropes));
+    KVANT_ASSIGN_OR_RETURN(filled.cache_, Cache::CreateWithoutModel(o.geometry, spec, depth));
     for (int64_t i = 0; i < o.batch; ++i) {
       KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, filled.cache_->NewSequence());
       filled.sequences_.push_back(sequence);

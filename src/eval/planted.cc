@@ -120,12 +120,8 @@ Status Fill(Cache& cache, SequenceId sequence, const PlantedOptions& o,
 Result<std::vector<float>> CachedOutputs(const KvSpec& spec, const PlantedOptions& o,
                                          const std::vector<PlantedHead>& heads) {
   const KvGeometry geometry = {1, kKvHeads, o.head_dim, kKvHeads * kGroupRatio};
-  KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
-  const std::vector<float> balance(
-      NeedsBalance(spec, 1) ? static_cast<size_t>(kKvHeads * o.head_dim) : 0, 1.0f);
   KVANT_ASSIGN_OR_RETURN(const std::unique_ptr<Cache> cache,
-                         Cache::Create(geometry, spec, o.tokens, 0, balance,
-                                       std::vector<Rope>{UsualRope(o.head_dim)}));
+                         Cache::CreateWithoutModel(geometry, spec, o.tokens));
   KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, cache->NewSequence());
   KVANT_RETURN_IF_ERROR(Fill(*cache, sequence, o, heads));
   const int64_t row = static_cast<int64_t>(kGroupRatio) * o.head_dim;

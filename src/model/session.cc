@@ -91,6 +91,7 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
                                      std::shared_ptr<ThreadPool> pool) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckOptions(options));
+  KVANT_RETURN_IF_ERROR(CheckKvSpec(options.kv, model.geometry()));
   const Model::Impl& impl = model.impl();
   if (options.kv.calibration != nullptr) {
     KVANT_RETURN_IF_ERROR(CheckCalibratedModel(*options.kv.calibration, impl.file_hash));
@@ -103,10 +104,11 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   if (NeedsBalance(options.kv, impl.config.layers)) {
     balance = impl.key_balance->Of(impl.config, impl.weights);
   }
-  KVANT_ASSIGN_OR_RETURN(
-      engine->cache,
-      Cache::Create(model.geometry(), options.kv, engine->context_tokens, options.kv_budget_bytes,
-                    balance, LayerRopes(impl.config, impl.weights)));
+  std::vector<Rope> ropes;
+  if (NeedsRopes(options.kv, impl.config.layers)) ropes = LayerRopes(impl.config, impl.weights);
+  KVANT_ASSIGN_OR_RETURN(engine->cache,
+                         Cache::Create(model.geometry(), options.kv, engine->context_tokens,
+                                       options.kv_budget_bytes, balance, ropes));
   const ActivationMode mode =
       impl.float_activations ? ActivationMode::kFloat : ActivationMode::kInt8;
   const int64_t rows = std::min<int64_t>(options.chunk_tokens, engine->context_tokens);
