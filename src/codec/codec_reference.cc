@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/unaligned.h"
 #include "codec/code_place.h"
 #include "codec/codec.h"
 #include "codec/normed_codec.h"
@@ -38,13 +39,6 @@ void ForEachGroup(const SideLayout& s, const Visit& visit) {
       visit(GroupPlace{t, 1, first, count, ScaleByte(s, t, g)});
     }
   }
-}
-
-void StoreU16(std::byte* at, uint16_t value) { std::memcpy(at, &value, sizeof value); }
-uint16_t LoadU16(const std::byte* at) {
-  uint16_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
 }
 
 GroupParameters LoadParameters(const SideLayout& s, const std::byte* stored, int scale_byte) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "base/unaligned.h"
 #include "codec/codec.h"
 
 namespace kvant {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr uint16_t kUnused = 0xffff;
 constexpr size_t kMaxVector = 1024;  // channels of a head, tokens of a group
-
-uint16_t LoadU16(const std::byte* at) {
-  uint16_t value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-void StoreU16(std::byte* at, uint16_t value) { std::memcpy(at, &value, sizeof value); }
 
 // One vector of the side: element i is (token, channel) = first + i along one axis.
 class BandVector {
