@@ -113,15 +113,16 @@ bool AllFinite(const float* row, int64_t n) {
 
 }  // namespace
 
-int32_t Argmax(const float* logits, int64_t vocab) {
-  return static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits);
+int32_t Argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 RowScore CompareRows(const float* base, const float* test, int64_t vocab, int32_t target) {
   RowScore score;
   score.finite = AllFinite(base, vocab) && AllFinite(test, vocab);
   if (!score.finite) return score;
-  const int32_t base_top = Argmax(base, vocab), test_top = Argmax(test, vocab);
+  const auto count = static_cast<size_t>(vocab);
+  const int32_t base_top = Argmax({base, count}), test_top = Argmax({test, count});
   const double base_max = base[base_top], test_max = test[test_top];
   const Sums sums = SumRows(base, base_max, test, test_max, vocab);
   const double base_log = std::log(sums.base), test_log = std::log(sums.test);
@@ -138,7 +139,7 @@ RowScore CompareWithCoded(const CodedRow& base, const float* test, int64_t vocab
   const float edges[2] = {base.step, base.least};
   score.finite = AllFinite(edges, 2) && AllFinite(test, vocab);
   if (!score.finite) return score;
-  const int32_t test_top = Argmax(test, vocab);
+  const int32_t test_top = Argmax({test, static_cast<size_t>(vocab)});
   const double test_max = test[test_top];
   const CodedSums sums = SumCoded(base, test, test_max, vocab);
   const double test_log = std::log(sums.test);

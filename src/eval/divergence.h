@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace kvant {
 
@@ -30,6 +31,6 @@ struct CodedRow {
 RowScore CompareWithCoded(const CodedRow& base, const float* test, int64_t vocab, int32_t target);
 
 // Index of the largest logit, the lowest of equals.
-int32_t Argmax(const float* logits, int64_t vocab);
+int32_t Argmax(std::span<const float> logits);
 
 }  // namespace kvant

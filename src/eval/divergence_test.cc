@@ -76,7 +76,7 @@ TEST(CompareRows, LogitsFarBelowTheTopCountForNothing) {
 
 TEST(CompareRows, ATieGoesToTheLowerToken) {
   const std::vector<float> base = {1, 5, 5, 0}, test = {1, 5, 4, 0}, other = {1, 4, 5, 0};
-  EXPECT_EQ(Argmax(base.data(), 4), 1);
+  EXPECT_EQ(Argmax(base), 1);
   EXPECT_TRUE(CompareRows(base.data(), test.data(), 4, 0).same_top1);
   EXPECT_FALSE(CompareRows(base.data(), other.data(), 4, 0).same_top1);
 }

@@ -10,10 +10,6 @@
 namespace kvant {
 namespace {
 
-int32_t Likeliest(std::span<const float> logits) {
-  return Argmax(logits.data(), static_cast<int64_t>(logits.size()));
-}
-
 // The answer of `tokens` tokens that a session gives.
 Result<std::vector<int32_t>> Answer(Session& session, std::span<const int32_t> prompt,
                                     int64_t tokens, const std::atomic<bool>* cancel) {
@@ -22,7 +18,7 @@ Result<std::vector<int32_t>> Answer(Session& session, std::span<const int32_t> p
   std::vector<int32_t> answer;
   for (;;) {
     KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
-    answer.push_back(Likeliest(logits));
+    answer.push_back(Argmax(logits));
     if (static_cast<int64_t>(answer.size()) == tokens) return answer;
     const std::span<const int32_t> token(&answer.back(), 1);
     KVANT_RETURN_IF_ERROR(session.Prefill(token, {.progress = {}, .cancel = cancel}));
@@ -38,7 +34,7 @@ Result<int64_t> EqualTokens(Session& session, std::span<const int32_t> prompt,
   int64_t equal = 0;
   KVANT_RETURN_IF_ERROR(
       Predict(session, answer, cancel, [&](size_t i, std::span<const float> logits) {
-        if (Likeliest(logits) != answer[i]) return false;
+        if (Argmax(logits) != answer[i]) return false;
         ++equal;
         return true;
       }));

@@ -33,7 +33,7 @@ Result<Forced> ForceAnswer(Session& session, std::span<const int32_t> answer,
       Predict(session, answer, cancel, [&](size_t i, std::span<const float> logits) {
         const int64_t vocab = static_cast<int64_t>(logits.size());
         forced.nll += CompareRows(logits.data(), logits.data(), vocab, answer[i]).nll_test;
-        if (forced.equal == i && Argmax(logits.data(), vocab) == answer[i]) ++forced.equal;
+        if (forced.equal == i && Argmax(logits) == answer[i]) ++forced.equal;
         return true;
       }));
   forced.nll /= static_cast<double>(answer.size());
@@ -59,7 +59,7 @@ Result<std::string> GreedyAnswer(Session& session, const TaskPrompt& prompt, siz
   const size_t longest = prompt.answer.size() + kSpareTokens;
   for (size_t i = known; i < longest; ++i) {
     KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
-    const int32_t token = Argmax(logits.data(), static_cast<int64_t>(logits.size()));
+    const int32_t token = Argmax(logits);
     if (tokenizer.IsEndOfGeneration(token)) break;
     answer += tokenizer.TokenBytes(token);
     if (Answered(prompt, answer)) break;
