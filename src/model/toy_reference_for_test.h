@@ -197,4 +197,17 @@ class ToyReference {
   const ToyMath math_;
 };
 
+// The largest difference over all positions, as a share of the logits' spread. [positions][vocab]
+inline double LargestError(const std::vector<std::vector<float>>& logits,
+                           const std::vector<std::vector<double>>& expected) {
+  double error = 0, squares = 0;
+  for (size_t t = 0; t < expected.size(); ++t) {
+    for (size_t i = 0; i < expected[t].size(); ++i) {
+      error = std::max(error, std::abs(logits[t][i] - expected[t][i]));
+      squares += expected[t][i] * expected[t][i];
+    }
+  }
+  return error / std::sqrt(squares / static_cast<double>(expected.size() * expected[0].size()));
+}
+
 }  // namespace kvant

@@ -13,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/divergence.h"
 #include "kvant/kvant.h"
-#include "model/session_impl.h"
+#include "predictions.h"
 
 namespace kvant {
 namespace {
@@ -66,9 +65,6 @@ std::vector<GoldenRow> GoldenRows() {
   return rows;
 }
 
-struct Distance {
-  double mean = 0, largest = 0;
-};
 // Of kvant's log-probabilities of the passage, read in one chunk.
 struct Distances {
   Distance numpy, llama_cpp;
@@ -77,25 +73,18 @@ struct Distances {
 Distances CompareWithGolden(const Model& model, const std::string& kv) {
   const std::vector<GoldenRow> rows = GoldenRows();
   EXPECT_EQ(rows.size(), 640u);
-  std::vector<int32_t> tokens;
-  for (const GoldenRow& row : rows) tokens.push_back(row.token);
-  Session session = MakeSession(model, kv);
-  EXPECT_TRUE(session.impl().Step(tokens, nullptr).ok());
-  Llama& llama = *session.impl().engine->llama;
-  std::vector<float> logits(static_cast<size_t>(model.vocab_size()));
-  Distances distances;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    llama.Logits(llama.hidden(static_cast<int64_t>(i)), 1, logits.data());
-    const RowScore score =
-        CompareRows(logits.data(), logits.data(), model.vocab_size(), rows[i].next);
-    const auto add = [&](Distance& distance, double expected) {
-      const double d = std::abs(-score.nll_base - expected);
-      distance.mean += d / static_cast<double>(rows.size());
-      distance.largest = std::max(distance.largest, d);
-    };
-    add(distances.numpy, rows[i].numpy);
-    add(distances.llama_cpp, rows[i].llama_cpp);
+  std::vector<int32_t> tokens, next;
+  for (const GoldenRow& row : rows) {
+    tokens.push_back(row.token);
+    next.push_back(row.next);
   }
+  Session session = MakeSession(model, kv);
+  Distances distances;
+  VisitPredictions(session, tokens, next,
+                   [&](size_t i, double log_probability, std::span<const float>) {
+                     distances.numpy.Add(log_probability, rows[i].numpy, rows.size());
+                     distances.llama_cpp.Add(log_probability, rows[i].llama_cpp, rows.size());
+                   });
   return distances;
 }
 

@@ -17,6 +17,7 @@
 #include "eval/divergence.h"
 #include "kvant/kvant.h"
 #include "model/session_impl.h"
+#include "predictions.h"
 
 namespace kvant {
 namespace {
@@ -90,9 +91,6 @@ std::vector<int32_t> GoldenTokens(size_t count) {
   return tokens;
 }
 
-struct Distance {
-  double mean = 0, largest = 0;
-};
 struct Agreement {
   Distance transformers, llama_cpp;
   int top1_missed = 0;  // of those positions where transformers is sure
@@ -102,26 +100,18 @@ struct Agreement {
 Agreement CompareWithGolden(const Model& model, const KvSpec& kv, double sure_margin) {
   const std::span<const GoldenRow> rows =
       std::span(GoldenRows()).first(OnlyScalar() ? 24 : GoldenRows().size());
+  std::vector<int32_t> next;
+  for (const GoldenRow& row : rows) next.push_back(row.next);
   Session session = MakeSession(model, kv);
-  EXPECT_TRUE(session.impl().Step(GoldenTokens(rows.size()), nullptr).ok());
-  const int64_t vocab = model.vocab_size();
-  std::vector<float> logits(static_cast<size_t>(vocab));
   Agreement result;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Llama& llama = *session.impl().engine->llama;
-    llama.Logits(llama.hidden(static_cast<int64_t>(i)), 1, logits.data());
-    const RowScore score = CompareRows(logits.data(), logits.data(), vocab, rows[i].next);
-    const auto add = [&](Distance& distance, double expected) {
-      const double d = std::abs(-score.nll_base - expected);
-      distance.mean += d / static_cast<double>(rows.size());
-      distance.largest = std::max(distance.largest, d);
-    };
-    add(result.transformers, rows[i].transformers);
-    add(result.llama_cpp, rows[i].llama_cpp);
-    if (rows[i].margin > sure_margin && Argmax(logits.data(), vocab) != rows[i].top1) {
-      ++result.top1_missed;
-    }
-  }
+  VisitPredictions(session, GoldenTokens(rows.size()), next,
+                   [&](size_t i, double log_probability, std::span<const float> logits) {
+                     result.transformers.Add(log_probability, rows[i].transformers, rows.size());
+                     result.llama_cpp.Add(log_probability, rows[i].llama_cpp, rows.size());
+                     if (rows[i].margin > sure_margin && Argmax(logits) != rows[i].top1) {
+                       ++result.top1_missed;
+                     }
+                   });
   return result;
 }
 
