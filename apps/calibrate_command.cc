@@ -19,8 +19,7 @@ constexpr char kFooter[] =
     "  kvant eval -m model.gguf -f other.txt --calibration model.cal --kv "
     "fit4:mean:bal:n8/fit4:n8\n"
     "  kvant run -m model.gguf -p \"Once\" --calibration model.cal -ctk int4:token:rzero:smooth "
-    "-ctv "
-    "int4:token:rzero\n"
+    "-ctv int4:token:rzero\n"
     "\n"
     "Calibrate on another text than the one a format is judged by.";
 

@@ -11,9 +11,8 @@
 //             queries, V by the mean square of its token's probability, both times the square of
 //             the vector's length.
 //   factors   sqrt of the largest |K| of a channel and of its partner in the rotation by position
-//   rotations U H: U the eigenvectors of Q^T Q of the queries that read a KV head (K), of V
-//   weighted
-//             as above (V); H the transform of blocks of powers of two
+//   rotations U H: U the eigenvectors of Q^T Q of the queries that read a KV head (K), or of V
+//             weighted as above (V); H the transform of blocks of powers of two
 // Thread rules: reentrant; a call uses its own session.
 #pragma once
 

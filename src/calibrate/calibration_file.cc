@@ -1,6 +1,7 @@
 // The file of a calibration, little-endian:
-//   "kvantcal"   u32 version   u64 model hash   i32 layers, KV heads, head_dim, q heads   i64
-//   tokens per layer    of K, then of V, for 2, 3 and 4 bits: f32 sigma, s8 levels[2^bits]
+//   "kvantcal"   u32 version   u64 model hash   i32 layers, KV heads, head_dim, q heads
+//   i64 tokens
+//   per layer    of K, then of V, for 2, 3 and 4 bits: f32 sigma, s8 levels[2^bits]
 //                f32 K factors[kv_heads][head_dim]
 //                f32 rotations[kv_heads][head_dim][head_dim] of K, then of V
 //   u32 1 and per layer two strings (u64 length, bytes), the specs of K and V; or u32 0
