@@ -10,11 +10,11 @@
 #include <bit>
 #include <cstring>
 
+#include "base/xxh64.h"
 #include "gguf/atomic_file.h"
 #include "gguf/byte_cursor.h"
 #include "gguf/mapped_file.h"
 #include "kvant/calibrate.h"
-#include "model/file_hash.h"
 
 namespace kvant {
 namespace {

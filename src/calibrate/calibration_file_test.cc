@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/xxh64.h"
 #include "calibrate/toy_calibration_for_test.h"
-#include "model/file_hash.h"
 
 namespace kvant {
 namespace {

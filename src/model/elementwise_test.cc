@@ -1,4 +1,4 @@
-// The small functions of a forward pass against double: elementwise.h, rope.h, file_hash.h.
+// The small functions of a forward pass against double: elementwise.h, rope.h, xxh64.h.
 #include "model/elementwise.h"
 
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/xxh64.h"
 #include "kvant/isa.h"
 #include "kvant/sampler.h"
-#include "model/file_hash.h"
 #include "model/rope.h"
 
 namespace kvant {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/xxh64.h"
 #include "gguf/gguf_file.h"
 #include "model/config.h"
-#include "model/file_hash.h"
 
 namespace kvant {
 namespace {

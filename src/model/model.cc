@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/thread_pool.h"
+#include "base/xxh64.h"
 #include "gguf/gguf_file.h"
 #include "kvant/isa.h"
-#include "model/file_hash.h"
 #include "model/model_impl.h"
 #include "model/tokenizer_gguf.h"
 

@@ -1,4 +1,4 @@
-#include "model/file_hash.h"
+#include "base/xxh64.h"
 
 #include <bit>
 #include <cstring>
