@@ -1,6 +1,7 @@
 // Everything that an application includes.
 //   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
+//   which tokens stay, in how many bits          policy.h
 //   what is measured of a model for its formats  calibrate.h calibration.h
 //   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
@@ -18,6 +19,7 @@
 #include "kvant/ledger.h"
 #include "kvant/machine_load.h"
 #include "kvant/model.h"
+#include "kvant/policy.h"
 #include "kvant/roofline.h"
 #include "kvant/sampler.h"
 #include "kvant/session.h"
