@@ -1,7 +1,7 @@
 // Everything that an application includes.
 //   formats, bytes and the arithmetic of speed   format.h codec.h explain.h roofline.h
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
-//   which tokens stay, in how many bits          policy.h
+//   which tokens stay, in how many bits          policy.h head_classes.h
 //   what is measured of a model for its formats  calibrate.h calibration.h
 //   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
@@ -14,6 +14,7 @@
 #include "kvant/explain.h"
 #include "kvant/format.h"
 #include "kvant/generate.h"
+#include "kvant/head_classes.h"
 #include "kvant/inspect.h"
 #include "kvant/isa.h"
 #include "kvant/ledger.h"
