@@ -71,6 +71,11 @@ class Tokenizer {
   // break.
   Result<std::vector<int32_t>> Encode(std::string_view text, bool parse_special) const;
 
+  // The first `count` ids of Encode(text, false), or all of them where there are fewer. Reads
+  // little more of the text than they stand for, so that a book need not be encoded for its first
+  // page. kInvalidArgument for a count below 0; otherwise as Encode, of the part that was read.
+  Result<std::vector<int32_t>> EncodeFirst(std::string_view text, int64_t count) const;
+
   // Ids of the parts read as one text; a special token is recognised only if it lies inside one
   // part that allows it. Words may cross the borders between parts.
   Result<std::vector<int32_t>> EncodeParts(std::span<const TextPart> parts) const;

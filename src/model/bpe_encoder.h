@@ -26,6 +26,8 @@ class BpeEncoder : public TokenEncoder {
   bool WantsSpaceBefore(std::string_view text) const override {
     return add_space_prefix_ && text[0] != ' ';
   }
+  // Words do, and tokens do not leave their words.
+  bool EndsTokensBeforeSpaces() const override { return true; }
 
  private:
   BpeEncoder(PreTokenizer pre_tokenizer, Bpe bpe, bool add_space_prefix);

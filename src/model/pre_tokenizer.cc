@@ -33,6 +33,8 @@ struct Pattern {
   bool takes_space_prefix;
 };
 
+// All of them end a word between an ASCII letter and a space: letters are matched by runs of
+// letters alone (or in the fixed 's, 't, …), and nothing looks back. BpeEncoder relies on it.
 constexpr Pattern kPatterns[] = {
     {"gpt-2", {kGpt2}, false, true},       {"gpt2", {kGpt2}, false, true},
     {"llama-bpe", {kLlama3}, true, false}, {"llama3", {kLlama3}, true, false},

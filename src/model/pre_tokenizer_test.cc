@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <random>
 #include <string>
 #include <string_view>
@@ -87,6 +88,31 @@ TEST(PreTokenizer, WordsCoverAnyTextInOrder) {
     }
   }
   EXPECT_TRUE(Split("smollm", "").empty());
+}
+
+// What lets a long text be encoded in parts.
+TEST(PreTokenizer, ATextCutBetweenALetterAndASpaceSplitsAsTheWhole) {
+  constexpr std::string_view kPieces[] = {"a", "B", " ",  "  ", "\n", "\r\n", "\t", "'s",
+                                          "'", "1", "23", ".",  "…",  "é",    "½",  "\u3000"};
+  std::mt19937 random(2);
+  int cuts = 0;
+  for (const char* name : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {
+    for (int i = 0; i < 200; ++i) {
+      std::string text;
+      for (int n = 0; n < 40; ++n) text += kPieces[random() % std::size(kPieces)];
+      const Words whole = Split(name, text);
+      for (size_t at = 1; at < text.size(); ++at) {
+        if (text[at] != ' ' || !IsAsciiLetter(text[at - 1])) continue;
+        Words parts = Split(name, std::string_view(text).substr(0, at));
+        for (const std::string_view word : Split(name, std::string_view(text).substr(at))) {
+          parts.push_back(word);
+        }
+        ASSERT_EQ(parts, whole) << name << " '" << text << "' at " << at;
+        ++cuts;
+      }
+    }
+  }
+  EXPECT_GT(cuts, 500) << "the test must see cuts";
 }
 
 TEST(PreTokenizer, AMegabyteWithoutAWordBreakDoesNotExhaustTheEngine) {

@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -90,6 +91,25 @@ std::string EscapeSpaces(std::string_view spelling) {
   return escaped;
 }
 
+// Whether a letter and a space behind it stand side by side in a spelling. Symbols join only to
+// what is a piece, so where none holds the two they never join.
+bool HoldsLetterAndSpace(std::string_view spelling) {
+  const std::string escaped = EscapeSpaces(spelling);
+  for (size_t at = escaped.find(kSentencePieceSpace); at != escaped.npos;
+       at = escaped.find(kSentencePieceSpace, at + 1)) {
+    if (at > 0 && IsAsciiLetter(escaped[at - 1])) return true;
+  }
+  return false;
+}
+
+// Unknown characters in a row become one token: a space must not be among them.
+bool KnowsSpace(const TokenizerVocab& vocab) {
+  const auto it = vocab.spelling_to_id().find(kSentencePieceSpace);
+  if (it == vocab.spelling_to_id().end()) return false;
+  const TokenType type = vocab.type(it->second);
+  return type == TokenType::kNormal || type == TokenType::kUserDefined;
+}
+
 Result<std::string> MakeModelProto(const TokenizerData& data, const TokenizerVocab& vocab) {
   KVANT_RETURN_IF_ERROR(CheckScores(data));
   KVANT_ASSIGN_OR_RETURN(const int32_t unknown, FindUnknown(data, vocab));
@@ -142,6 +162,9 @@ Result<std::unique_ptr<TokenEncoder>> SentencePieceEncoder::Create(const Tokeniz
                            Beginning(status.error_message()));
   }
   encoder->add_space_prefix_ = data.add_space_prefix;
+  encoder->ends_tokens_before_spaces_ =
+      KnowsSpace(vocab) &&
+      std::none_of(data.tokens.begin(), data.tokens.end(), HoldsLetterAndSpace);
   return std::unique_ptr<TokenEncoder>(std::move(encoder));
 }
 

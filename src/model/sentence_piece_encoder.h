@@ -29,6 +29,7 @@ class SentencePieceEncoder : public TokenEncoder {
   Status Append(std::string_view text, std::vector<int32_t>& ids) const override;
   int32_t byte_token(uint8_t byte) const override { return byte_tokens_[byte]; }
   bool WantsSpaceBefore(std::string_view) const override { return add_space_prefix_; }
+  bool EndsTokensBeforeSpaces() const override { return ends_tokens_before_spaces_; }
 
  private:
   explicit SentencePieceEncoder(const TokenizerVocab& vocab);
@@ -36,6 +37,7 @@ class SentencePieceEncoder : public TokenEncoder {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   std::array<int32_t, 256> byte_tokens_;
   bool add_space_prefix_ = false;
+  bool ends_tokens_before_spaces_ = false;
 };
 
 }  // namespace kvant

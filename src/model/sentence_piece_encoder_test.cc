@@ -74,6 +74,30 @@ TEST(SentencePiece, IdsAreThoseOfHuggingFace) {
   }
 }
 
+TEST(SentencePiece, TheFirstIdsAreThoseOfTheWholeText) {
+  std::string text;
+  const Vocabulary golden = GoldenVocabulary();
+  for (const auto& line : GoldenLines(kGolden, "text")) text += Unescape(line.at(1)) + " and ";
+  TokenizerData data = golden.Data();
+  for (const bool prefix : {false, true}) {
+    data.add_space_prefix = prefix;
+    ExpectFirstIdsAreThoseOfTheWhole(Make(data), text, 2000, 7);
+  }
+}
+
+// Where a piece reaches from a letter over a space, or a space is unknown, no place is safe.
+TEST(SentencePiece, TheFirstIdsAreThoseOfTheWholeTextEvenIfPiecesReachOverSpaces) {
+  std::string text;
+  while (text.size() < 400) text += "ab ba  ";
+  Vocabulary reaching = SmallVocabulary();
+  reaching.Add("b▁", TokenType::kNormal, -.5f);
+  ExpectFirstIdsAreThoseOfTheWhole(Make(reaching.Data()), text, 400);
+  Vocabulary spaceless;
+  spaceless.Add("<unk>", TokenType::kUnknown);
+  spaceless.Add("a", TokenType::kNormal);
+  ExpectFirstIdsAreThoseOfTheWhole(Make(spaceless.Data()), text, 400);
+}
+
 TEST(SentencePiece, ASpaceInFrontIsPutBeforeEveryText) {
   const Vocabulary v = GoldenVocabulary();
   TokenizerData data = v.Data();

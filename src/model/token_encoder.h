@@ -24,6 +24,10 @@ class TokenEncoder {
   // Whether the vocabulary wants a space put in front of a text that begins so. REQUIRES: not
   // empty.
   virtual bool WantsSpaceBefore(std::string_view text) const = 0;
+
+  // Whether no token reaches from an ASCII letter into a space behind it, and where one ends does
+  // not depend on what stands beyond the other: then a text can be encoded in parts cut there.
+  virtual bool EndsTokensBeforeSpaces() const = 0;
 };
 
 }  // namespace kvant

@@ -37,6 +37,15 @@ Result<const VocabularyKind*> FindKind(const std::string& model) {
   return Status::Unsupported("unknown tokenizer model '" + Beginning(model) + "'; known: " + known);
 }
 
+// Where a part of about so many tokens ends: at a space behind a letter, or at the end of the text.
+// Tokens of prose have 4 to 5 bytes; where a part is too short, another one follows.
+size_t PartEnd(std::string_view text, size_t tokens) {
+  for (size_t at = 6 * std::min(tokens, text.size()) + 64; at < text.size(); ++at) {
+    if (text[at] == ' ' && IsAsciiLetter(text[at - 1])) return at;
+  }
+  return text.size();
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -136,6 +145,24 @@ Result<std::vector<int32_t>> Tokenizer::Impl::Encode(
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool parse_special) const {
   const std::pair<size_t, size_t> whole[] = {{0, text.size()}};
   return impl_->Encode(text, std::span(whole, parse_special ? 1 : 0));
+}
+
+Result<std::vector<int32_t>> Tokenizer::EncodeFirst(std::string_view text, int64_t count) const {
+  if (count < 0) {
+    return Status::InvalidArgument("there are no first " + std::to_string(count) + " tokens");
+  }
+  const auto wanted = static_cast<size_t>(count);
+  const bool in_parts = impl_->encoder->EndsTokensBeforeSpaces();
+  size_t done = in_parts ? PartEnd(text, wanted) : text.size();
+  KVANT_ASSIGN_OR_RETURN(std::vector<int32_t> ids, Encode(text.substr(0, done), false));
+  while (ids.size() < wanted && done < text.size()) {
+    const std::string_view rest = text.substr(done);
+    const size_t end = PartEnd(rest, wanted - ids.size());
+    KVANT_RETURN_IF_ERROR(impl_->EncodePlain(rest.substr(0, end), ids));
+    done += end;
+  }
+  ids.resize(std::min(ids.size(), wanted));
+  return ids;
 }
 
 Result<std::vector<int32_t>> Tokenizer::EncodeParts(std::span<const TextPart> parts) const {

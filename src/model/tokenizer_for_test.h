@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -24,6 +26,18 @@ inline Ids Encode(const Tokenizer& tokenizer, std::string_view text, bool parse_
   Result<Ids> ids = tokenizer.Encode(text, parse_special);
   EXPECT_TRUE(ids.ok()) << ids.status().message();
   return std::move(ids).value();
+}
+
+// Of every count up to `most`, and of one beyond the end.
+inline void ExpectFirstIdsAreThoseOfTheWhole(const Tokenizer& tokenizer, std::string_view text,
+                                             size_t most, size_t step = 1) {
+  const Ids whole = Encode(tokenizer, text);
+  for (size_t count = 0; count <= std::min(most, whole.size()); count += step) {
+    const Result<Ids> first = tokenizer.EncodeFirst(text, static_cast<int64_t>(count));
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    ASSERT_EQ(*first, Ids(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(count)));
+  }
+  EXPECT_EQ(*tokenizer.EncodeFirst(text, static_cast<int64_t>(whole.size()) + 1), whole);
 }
 
 }  // namespace kvant

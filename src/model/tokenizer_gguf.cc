@@ -61,6 +61,15 @@ Result<Tokenizer> LoadTokenizer(const GgufFile& file) {
       ReadOptional(file, "tokenizer.ggml.add_bos_token", &GgufFile::GetBool, data.add_bos));
   KVANT_RETURN_IF_ERROR(ReadOptional(file, "tokenizer.ggml.add_space_prefix", &GgufFile::GetBool,
                                      data.add_space_prefix));
+  bool add_eos = false;
+  KVANT_RETURN_IF_ERROR(
+      ReadOptional(file, "tokenizer.ggml.add_eos_token", &GgufFile::GetBool, add_eos));
+  if (add_eos) {
+    return Status::Unsupported(
+        "tokenizer.ggml.add_eos_token asks for an end token behind every text, after which there "
+        "is "
+        "nothing to go on with");
+  }
   return Tokenizer::Create(data);
 }
 

@@ -80,6 +80,17 @@ TEST(TokenizerGguf, TheSpacePrefixIsNotOverlooked) {
   EXPECT_EQ(Load(writer.ToBytes()).status().code(), StatusCode::kUnsupported);
 }
 
+TEST(TokenizerGguf, AnEndTokenBehindEveryTextIsRefused) {
+  GgufWriter writer = RequiredKeys();
+  ASSERT_TRUE(writer.AddBool("tokenizer.ggml.add_eos_token", false).ok());
+  EXPECT_TRUE(Load(writer.ToBytes()).ok());
+  writer = RequiredKeys();
+  ASSERT_TRUE(writer.AddBool("tokenizer.ggml.add_eos_token", true).ok());
+  const Status status = Load(writer.ToBytes()).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("add_eos_token"), std::string::npos) << status.message();
+}
+
 TEST(TokenizerGguf, AFileWithoutAChatTemplateSaysSo) {
   const std::vector<std::byte> bytes = RequiredKeys().ToBytes();
   const Result<GgufFile> file = GgufFile::Parse(bytes);

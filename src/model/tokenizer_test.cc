@@ -147,6 +147,22 @@ TEST(Tokenizer, BosComesFirstAndOnlyOnce) {
   EXPECT_EQ(Encode(tokenizer, ""), (Ids{7}));
 }
 
+TEST(Tokenizer, TheFirstIdsAreThoseOfTheWholeText) {
+  VocabularyBuilder v;
+  v.AddMerge("Ġ", "a");
+  v.AddMerge("a", "a");
+  std::mt19937 random(3);
+  std::string text;
+  while (text.size() < 2000) text += "aaab  \n.1\xff"[random() % 11];
+  ExpectFirstIdsAreThoseOfTheWhole(Make(v.Data()), text, 2000, 3);
+  TokenizerData prefixed = v.Data("gpt-2");
+  prefixed.add_space_prefix = true;
+  prefixed.bos = 7;
+  prefixed.add_bos = true;
+  ExpectFirstIdsAreThoseOfTheWhole(Make(prefixed), text, 2000, 3);
+  EXPECT_EQ(Make(v.Data()).EncodeFirst(text, -1).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Tokenizer, ASpacePrefixIsGivenToTextThatHasNone) {
   VocabularyBuilder v;
   const int32_t g_a = v.AddMerge("Ġ", "a");

@@ -18,6 +18,8 @@ enum class Utf8Kind {
   kInvalid,     // no character begins so
 };
 
+inline bool IsAsciiLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
 // What stands at the beginning of a text. For kInvalid and kIncomplete `bytes` is the longest part
 // that a well-formed character could begin with (at least 1), the unit that one U+FFFD replaces.
 struct Utf8Char {
