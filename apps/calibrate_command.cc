@@ -1,6 +1,7 @@
 // kvant calibrate: measures what calibrated formats read, and writes it to a file.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "command.h"
@@ -34,7 +35,9 @@ int RunCalibrate(const CalibrateFlags& o) {
   CheckWritable(o.output);
   const std::string text = ReadTextFile(o.file);
   const Model model = o.model.Load();
-  const std::vector<int32_t> tokens = Unwrap(model.tokenizer().Encode(text, false));
+  const LayerChoiceOptions choice{.budget_bits = o.budget_bits, .threads = o.model.threads};
+  const int64_t read = std::max(o.tokens, *TokensToChooseFrom(choice));
+  const std::vector<int32_t> tokens = Unwrap(model.tokenizer().EncodeFirst(text, read));
   CatchInterrupt();
   Progress bar("calibrate");
   const RunControl control{.progress =
@@ -47,8 +50,7 @@ int RunCalibrate(const CalibrateFlags& o) {
       {.max_tokens = o.tokens, .sequence_tokens = o.sequence_tokens, .threads = o.model.threads},
       control));
   if (o.budget_bits > 0) {
-    calibration.layer_formats = Unwrap(ChooseLayerFormats(
-        model, tokens, {.budget_bits = o.budget_bits, .threads = o.model.threads}, control));
+    calibration.layer_formats = Unwrap(ChooseLayerFormats(model, tokens, choice, control));
   }
   Check(WriteCalibration(calibration, o.output));
   bar.Clear();

@@ -44,6 +44,8 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
     if (!options.system.empty()) turns.push_back({"system", options.system});
     turns.push_back({"user", text});
     tokens = Unwrap(model.EncodeChat(turns));
+  } else if (options.prompt_tokens > 0) {
+    tokens = Unwrap(model.tokenizer().EncodeFirst(text, options.prompt_tokens));
   } else {
     tokens = Unwrap(model.tokenizer().Encode(text, false));
   }

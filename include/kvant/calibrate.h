@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -45,6 +46,9 @@ struct LayerChoiceOptions {
   int64_t scored_tokens = 1024;
   int threads = 0;
 };
+
+// Tokens of a text that ChooseLayerFormats reads with these options; nothing where it reads all.
+std::optional<int64_t> TokensToChooseFrom(const LayerChoiceOptions& options);
 
 // Formats of each layer under a budget, by measured sensitivity (in the manner of KVTuner, arXiv
 // 2502.04420, with a greedy choice instead of a search): the mean KL of a cache in which one side

@@ -100,6 +100,9 @@ struct EvalContext {
   std::vector<EvalBucket> by_position;
 };
 
+// Tokens of a text that Evaluate reads with these options; nothing where it reads all.
+std::optional<int64_t> TokensToEvaluate(const EvalOptions& options);
+
 // One entry a context, mode and test, contexts the slowest and tests the fastest. The numbers of a
 // test do not depend on which others run beside it. kOutOfRange when the text is shorter than a
 // context; kInvalidArgument for impossible options and for a base file of another context,

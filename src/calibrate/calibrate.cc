@@ -7,6 +7,7 @@
 #include "calibrate/layer_statistics.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
+#include "model/text_chunk.h"
 
 namespace kvant {
 namespace {
@@ -63,9 +64,7 @@ Result<Calibration> Calibrate(const Model& model, std::span<const int32_t> text,
   });
   for (int64_t i = 0; i < sequences; ++i) {
     KVANT_RETURN_IF_ERROR(session.Reset());
-    const auto begin = text.begin() + i * length;
-    std::vector<int32_t> tokens(begin, begin + length);
-    if (model.tokenizer().add_bos()) tokens[0] = model.tokenizer().bos();
+    const std::vector<int32_t> tokens = ChunkOf(model.tokenizer(), text, i * length, length);
     KVANT_RETURN_IF_ERROR(session.Prefill(tokens, {.progress = {}, .cancel = control.cancel}));
     if (control.progress) control.progress((i + 1) * length, sequences * length);
   }

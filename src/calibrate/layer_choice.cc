@@ -35,15 +35,21 @@ struct LayerSide {
   }
 };
 
+// Without tests.
+EvalOptions EvalOptionsOf(const LayerChoiceOptions& o) {
+  EvalOptions eval;
+  eval.contexts_tokens = {o.context_tokens};
+  eval.max_scored_tokens = o.scored_tokens;
+  eval.threads = o.threads;
+  return eval;
+}
+
 Status MeasureSides(const Model& model, std::span<const int32_t> text, const LayerChoiceOptions& o,
                     const RunControl& control, std::vector<LayerSide>* sides) {
   const auto layers = static_cast<size_t>(model.geometry().layers);
   for (size_t first = 0; first < sides->size(); first += kTestsAtOnce) {
     const size_t end = std::min(first + kTestsAtOnce, sides->size());
-    EvalOptions eval;
-    eval.contexts_tokens = {o.context_tokens};
-    eval.max_scored_tokens = o.scored_tokens;
-    eval.threads = o.threads;
+    EvalOptions eval = EvalOptionsOf(o);
     for (size_t i = first; i < end; ++i) {
       const LayerSide& s = (*sides)[i];
       KvSpec& spec = eval.tests.emplace_back();
@@ -69,6 +75,10 @@ double BitsOf(const std::vector<LayerSide>& sides, int head_dim) {
 }
 
 }  // namespace
+
+std::optional<int64_t> TokensToChooseFrom(const LayerChoiceOptions& options) {
+  return TokensToEvaluate(EvalOptionsOf(options));
+}
 
 Result<std::vector<FormatPair>> ChooseLayerFormats(const Model& model,
                                                    std::span<const int32_t> text,

@@ -47,6 +47,12 @@ Status CheckOptions(std::span<const int32_t> text, const EvalOptions& options) {
   return CheckContexts(text, options);
 }
 
+// Chunks that hold what is to be scored. REQUIRES: there is a limit.
+int64_t ChunksToScore(const EvalOptions& options, int64_t ctx) {
+  const int64_t scored = LogitRowsOf(ctx);
+  return (options.max_scored_tokens + scored - 1) / scored;
+}
+
 // What stays the same over all contexts and modes of a call.
 class Evaluator {
  public:
@@ -106,8 +112,7 @@ class Evaluator {
     int64_t chunks = static_cast<int64_t>(text_.size()) / ctx;
     if (file_) chunks = std::min(chunks, file_->summary().chunks);
     if (options_.max_scored_tokens == 0) return chunks;
-    const int64_t scored = LogitRowsOf(ctx);
-    return std::min(chunks, (options_.max_scored_tokens + scored - 1) / scored);
+    return std::min(chunks, ChunksToScore(options_, ctx));
   }
 
   Result<Session> MakeSession(int64_t ctx, const KvSpec& spec) const {
@@ -195,6 +200,16 @@ class Evaluator {
 
 std::string_view EvalModeName(EvalMode mode) {
   return mode == EvalMode::kPrefill ? "prefill" : "decode";
+}
+
+std::optional<int64_t> TokensToEvaluate(const EvalOptions& options) {
+  if (options.max_scored_tokens == 0) return std::nullopt;
+  int64_t tokens = 0;
+  for (const int64_t ctx : options.contexts_tokens) {
+    // A context too short to score is refused by Evaluate.
+    if (LogitRowsOf(ctx) > 0) tokens = std::max(tokens, ChunksToScore(options, ctx) * ctx);
+  }
+  return tokens;
 }
 
 Result<std::vector<EvalContext>> Evaluate(const Model& model, std::span<const int32_t> text,

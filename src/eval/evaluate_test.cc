@@ -44,6 +44,21 @@ std::vector<EvalContext> Scores(std::span<const int32_t> text, const EvalOptions
   return std::move(result).value();
 }
 
+TEST(Evaluate, NoMoreOfATextIsReadThanIsSaid) {
+  const std::vector<int32_t> text = ToyTokens(400, 40);
+  EvalOptions options = Options("int8", {60, 100});
+  EXPECT_EQ(TokensToEvaluate(options), std::nullopt);
+  options.max_scored_tokens = 50;  // 29 of a chunk of 60, 49 of one of 100
+  EXPECT_EQ(TokensToEvaluate(options), 200);
+  const std::vector<EvalContext> whole = Scores(text, options);
+  const std::vector<EvalContext> part = Scores(std::span(text).first(200), options);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(part[i].tokens, whole[i].tokens);
+    EXPECT_EQ(part[i].mean_kl, whole[i].mean_kl);
+  }
+  EXPECT_NE(Scores(std::span(text).first(199), options)[1].tokens, whole[1].tokens);
+}
+
 TEST(Evaluate, TheSecondHalfOfEveryChunkIsScoredAsAForwardPassInDoubleScoresIt) {
   const std::vector<int32_t> text = ToyTokens(130, 40);
   EvalOptions options = Options("f32", {60});

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "model/text_chunk.h"
+
 namespace kvant {
 namespace {
 
@@ -46,10 +48,8 @@ Status Evaluation::Reset(std::span<const int32_t> text, int64_t index) {
   if (base_) KVANT_RETURN_IF_ERROR(base_->Reset());
   for (Side& side : sides_) KVANT_RETURN_IF_ERROR(side.session.Reset());
   chunk_ = index;
-  const auto begin = text.begin() + index * inputs_.ctx_tokens;
-  tokens_.assign(begin, begin + inputs_.ctx_tokens);
-  const Tokenizer& tokenizer = sides_[0].session.model().tokenizer();
-  if (tokenizer.add_bos()) tokens_[0] = tokenizer.bos();
+  tokens_ = ChunkOf(sides_[0].session.model().tokenizer(), text, index * inputs_.ctx_tokens,
+                    inputs_.ctx_tokens);
   return sides_[0].session.impl().Check(tokens_);
 }
 

@@ -6,6 +6,7 @@
 #include "kvant/eval.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
+#include "model/text_chunk.h"
 
 namespace kvant {
 namespace {
@@ -68,7 +69,7 @@ Result<KeyRanges> MeasureKeyRanges(const Model& model, std::span<const int32_t> 
                                  .chunk_tokens = options.chunk_tokens};
   session_options.kv.k = session_options.kv.v = kFormatF32;
   KVANT_ASSIGN_OR_RETURN(Session session, Session::Create(model, session_options));
-  KVANT_RETURN_IF_ERROR(session.Prefill(text.first(static_cast<size_t>(tokens)), control));
+  KVANT_RETURN_IF_ERROR(session.Prefill(ChunkOf(model.tokenizer(), text, 0, tokens), control));
   return RangesOf(session, options.skip_tokens);
 }
 
