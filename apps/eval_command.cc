@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "cache_list.h"
 #include "command.h"
@@ -87,10 +88,20 @@ void MeasureSpeed(const EvalFlags& o, const KvGeometry& geometry, int64_t depth,
   }
 }
 
-// The text's tokens; without a text those of the base file.
-std::vector<int32_t> EvalTokens(const std::optional<std::string>& text, const Model& model,
+int GreedyPrompts(const EvalFlags& o, size_t caches) {
+  return o.greedy_prompts >= 0 ? o.greedy_prompts : caches > 1 ? 0 : kGreedyPrompts;
+}
+
+// The text's tokens, as many as anything here reads; without a text those of the base file.
+std::vector<int32_t> EvalTokens(const EvalFlags& o, const EvalOptions& options,
+                                const std::optional<std::string>& text, const Model& model,
                                 const std::optional<LogitBaseSummary>& file) {
-  return text ? Unwrap(model.tokenizer().Encode(*text, false)) : file->tokens;
+  if (!text) return file->tokens;
+  const std::optional<int64_t> scored = TokensToEvaluate(options);
+  if (!scored) return Unwrap(model.tokenizer().Encode(*text, false));
+  const int64_t prompts = GreedyPrompts(o, options.tests.size()) * kGreedyPromptTokens;
+  const int64_t keys = o.report.empty() ? 0 : KeyRangeOptions{}.max_tokens;
+  return Unwrap(model.tokenizer().EncodeFirst(*text, std::max({*scored, prompts, keys})));
 }
 
 // Everything about the evaluation that can be refused before weights load.
@@ -117,11 +128,14 @@ EvalOptions PlanEval(const EvalFlags& o, const std::optional<LogitBaseSummary>& 
 void CompareAnswers(const EvalFlags& o, const EvalOptions& options, const Model& model,
                     const std::vector<int32_t>& tokens, const RunControl& control,
                     EvalResults* results) {
-  const bool sweep = results->tests.size() > 1;
-  const int count = o.greedy_prompts >= 0 ? o.greedy_prompts : sweep ? 0 : kGreedyPrompts;
+  const int count = GreedyPrompts(o, results->tests.size());
   if (count == 0) return;
-  const int64_t length = std::min(kGreedyPromptTokens, static_cast<int64_t>(tokens.size()));
-  const auto prompts = Unwrap(CutPrompts(tokens, count, length));
+  const auto size = static_cast<int64_t>(tokens.size());
+  // From the beginning of the text, so that they do not depend on how much of it is evaluated.
+  const auto read =
+      std::span(tokens).first(static_cast<size_t>(std::min(size, count * kGreedyPromptTokens)));
+  const auto prompts =
+      Unwrap(CutPrompts(model.tokenizer(), read, count, std::min(size, kGreedyPromptTokens)));
   std::vector<GreedyAgreement> answers =
       Unwrap(CompareGreedy(model, prompts,
                            {.base = options.base,
@@ -197,7 +211,7 @@ int RunEval(const EvalFlags& o) {
   o.model.CheckFits(file, options.base);
 
   const Model model = o.model.Load();
-  const std::vector<int32_t> tokens = EvalTokens(text, model, base_file);
+  const std::vector<int32_t> tokens = EvalTokens(o, options, text, model, base_file);
   CatchInterrupt();
   Progress bar("eval");
   const RunControl control{.progress =

@@ -75,7 +75,7 @@ std::string GridsOf(const TaskResults& results, TaskKind kind) {
   std::string html;
   for (size_t test = 0; test < results.list.caches.size(); ++test) {
     std::vector<Field> fields, base;
-    for (const TaskCell& c : results.cells) {
+    for (const TaskCell& c : results.scores.cells) {
       if (c.kind != kind || static_cast<size_t>(c.test) != test) continue;
       fields.push_back({c.length_tokens, c.depth_percent, c.score, BasePasses(c)});
       base.push_back({c.length_tokens, c.depth_percent, c.base_score, BasePasses(c)});
@@ -149,19 +149,17 @@ std::string TasksReportHtml(const std::string& model_name, const Json& header,
   facts.push_back({"base", LayerFormatsText(results.base, results.geometry.layers)});
   facts.push_back({"seed", std::to_string(results.seed)});
   std::string body = HtmlTable({"", ""}, facts, 2);
-  if (!results.cells.empty()) {
+  if (!results.scores.cells.empty()) {
     body += HtmlParagraph(fmt::format(
         "Score: the share of the expected numbers or items in the greedy answer. Fields and rows "
         "where the base scores less than {:.0f} % say nothing of a cache; their fields are grey. "
         "Kept: of the questions that the base answers in full, those that the cache does too.",
         100 * kPassingScore));
-    body += GridSection(results);
+    body += TableOf(TaskMatrix(results), 1) + GridSection(results);
     body += HtmlHeading(2, "All depths together") + TableOf(TaskRows(results), 2);
   }
   if (!results.greedy.empty()) body += GreedySection(results) + TableOf(GreedyRows(results), 1);
-  for (const auto& [preset, why] : results.list.skipped) {
-    body += HtmlParagraph(fmt::format("Left out {}: {}", preset, why));
-  }
+  for (const std::string& line : LeftOutText(results)) body += HtmlParagraph(line);
   return HtmlPage("KV cache formats in tasks" + (model_name.empty() ? "" : ", " + model_name),
                   body);
 }

@@ -18,26 +18,30 @@ struct TaskResults {
   KvGeometry geometry = {};
   CacheList list;  // its caches are what `test` of the cells counts
   uint64_t seed = 0;
-  std::vector<TaskCell> cells = {};
+  TaskSizes sizes = {};
+  TaskScores scores = {};
   int64_t greedy_prompt_tokens = 0;
   std::vector<GreedyAgreement> greedy = {};  // one a cache, or none
 };
 
-// The base is then good enough for a score beside its own to say something of a cache.
-inline constexpr double kPassingScore = 0.9;
 inline bool BasePasses(const TaskCell& cell) { return cell.base_score >= kPassingScore; }
 
 // One cell a task, length and cache, with all depths put together.
 std::vector<TaskCell> OverDepths(const std::vector<TaskCell>& cells);
 
-// results[], cells[], tests[] and skipped[].
+// results[], cells[], tests[], left_out[] and skipped[].
 void AddTaskResults(const TaskResults& results, Json* report);
 
 // Rows and greedy answers in one of bench's formats but json.
 void PrintTaskRows(const TaskResults& results, const std::string& format);
 
-// The table of the rows and that of greedy answers, as people read them: head and lines.
+// What was not asked, and why: lengths at which the base does not pass, presets that do not fit.
+std::vector<std::string> LeftOutText(const TaskResults& results);
+
+// Tables as people read them, head and lines: scores and nats a token with a line a cache and a
+// column a task and length; the rows; greedy answers.
 using TextRows = std::vector<std::vector<std::string>>;
+TextRows TaskMatrix(const TaskResults& results);
 TextRows TaskRows(const TaskResults& results);
 TextRows GreedyRows(const TaskResults& results);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,8 +25,8 @@ enum class TaskKind {
   kNeedle,      // one number hidden in the text, asked for by its name
   kMultiKey,    // several names with a number each, one asked for
   kMultiValue,  // one name with several numbers, all asked for
-  kSums,        // running totals, after solved examples
-  kJsonCopy,    // one of several objects given earlier, word for word
+  kSums,        // numbers added one after the other, after solved examples
+  kJsonCopy,    // an object hidden in the text, word for word
 };
 inline constexpr TaskKind kTaskKinds[] = {TaskKind::kNeedle, TaskKind::kMultiKey,
                                           TaskKind::kMultiValue, TaskKind::kSums,
@@ -35,13 +36,28 @@ std::string_view TaskKindName(TaskKind kind);
 // Whether its questions are hidden in a text, and so need one.
 bool NeedsHaystack(TaskKind kind);
 
+// How much there is to a question; fewer are easier.
+struct TaskSizes {
+  int needles = 4;  // names of kMultiKey, numbers of kMultiValue; 2 to 16
+  int digits = 4;   // of every number but those of sums; 1 to 9
+  int terms = 6;    // of a chain of sums; 2 to 16
+  int fields = 4;   // of an object; 1 to 16
+};
+
+// A base that scores so much passes: below it, a score beside its own says little of a cache.
+inline constexpr double kPassingScore = 0.8;
+
 struct TaskOptions {
   std::vector<TaskKind> kinds = {TaskKind::kNeedle};
   std::vector<int64_t> lengths_tokens = {512};  // a prompt is at most as long, and nearly
   // Where in the prompt the answer lies, 0 its beginning. Sums have none and are asked once.
   std::vector<int> depths_percent = {0, 25, 50, 75, 100};
+  TaskSizes sizes;
   int questions = 4;  // of a cell
   uint64_t seed = 1;
+  // Tests are asked only at lengths at which the base scores so much, a mean over all depths; of
+  // each kind the shortest first, and none beyond one that is left out. 0: at every length.
+  double least_base_score = 0;
   KvSpec base;                // f16
   std::vector<KvSpec> tests;  // at least one
   int threads = 0;            // 0: one a core
@@ -65,19 +81,35 @@ struct TaskCell {
   double nll_base = 0;
 };
 
-// One entry a kind, length, depth and test, kinds the slowest and tests the fastest. `haystack` is
-// the text that needles are hidden in; other kinds do not read it. The figures of an entry depend
-// neither on the other tests nor on what else is asked. kInvalidArgument for impossible options,
-// kOutOfRange when the text is too short or a length too small for a question or beyond the model's
-// context, kCancelled; otherwise the errors of Session. Progress counts answers, those of the base
-// included.
-Result<std::vector<TaskCell>> RunTasks(const Model& model, std::string_view haystack,
-                                       const TaskOptions& options, const RunControl& control = {});
+// A length of a kind at which no test was asked.
+struct TaskLeftOut {
+  TaskKind kind = TaskKind::kNeedle;
+  int64_t length_tokens = 0;
+  // Below TaskOptions::least_base_score; nothing where the base was not asked either, because it
+  // failed at a shorter length.
+  std::optional<double> base_score;
+};
+
+struct TaskScores {
+  // One entry a kind, length, depth and test, kinds the slowest and tests the fastest.
+  std::vector<TaskCell> cells;
+  std::vector<TaskLeftOut> left_out;
+};
+
+// `haystack` is the text that needles are hidden in; other kinds do not read it. The figures of a
+// cell depend neither on the other tests nor on what else is asked. kInvalidArgument for impossible
+// options, kOutOfRange when the text is too short or a length too small for a question or beyond
+// the model's context, kCancelled; otherwise the errors of Session. Progress counts answers, those
+// of the base and those left out included.
+Result<TaskScores> RunTasks(const Model& model, std::string_view haystack,
+                            const TaskOptions& options, const RunControl& control = {});
 
 // `count` prompts of `prompt_tokens` tokens each, evenly spread over the text; they overlap where
-// it is short. kInvalidArgument unless both are positive, kOutOfRange when the text is shorter than
-// one prompt.
-Result<std::vector<std::vector<int32_t>>> CutPrompts(std::span<const int32_t> text, int count,
+// it is short. Each begins with bos, in the place of its first token, where the vocabulary asks for
+// it. kInvalidArgument unless both are positive, kOutOfRange when the text is shorter than one
+// prompt.
+Result<std::vector<std::vector<int32_t>>> CutPrompts(const Tokenizer& tokenizer,
+                                                     std::span<const int32_t> text, int count,
                                                      int64_t prompt_tokens);
 
 // Of the first divergences in tokens; quartiles are nearest ranks. Equal answers count with their

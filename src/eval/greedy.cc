@@ -6,6 +6,8 @@
 #include "eval/predict.h"
 #include "eval/sessions.h"
 #include "kvant/eval.h"
+#include "kvant/tasks.h"
+#include "model/text_chunk.h"
 
 namespace kvant {
 namespace {
@@ -104,6 +106,41 @@ Result<std::vector<GreedyAgreement>> CompareGreedy(const Model& model,
     results.push_back(Agreement(options.tokens, std::move(divergence)));
   }
   return results;
+}
+
+Result<std::vector<std::vector<int32_t>>> CutPrompts(const Tokenizer& tokenizer,
+                                                     std::span<const int32_t> text, int count,
+                                                     int64_t prompt_tokens) {
+  if (count < 1 || prompt_tokens < 1) {
+    return Status::InvalidArgument("cannot cut " + std::to_string(count) + " prompts of " +
+                                   std::to_string(prompt_tokens) + " tokens");
+  }
+  const int64_t size = static_cast<int64_t>(text.size());
+  if (size < prompt_tokens) {
+    return Status::OutOfRange("a text of " + std::to_string(size) +
+                              " tokens is shorter than a prompt of " +
+                              std::to_string(prompt_tokens));
+  }
+  std::vector<std::vector<int32_t>> prompts;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t first = count == 1 ? 0 : (size - prompt_tokens) * i / (count - 1);
+    prompts.push_back(ChunkOf(tokenizer, text, first, prompt_tokens));
+  }
+  return prompts;
+}
+
+DivergenceSummary SummariseDivergence(const GreedyAgreement& agreement) {
+  std::vector<int64_t> sorted = agreement.first_divergence;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty()) return {};
+  // The smallest value that at least `quarters` quarters of all do not exceed.
+  const auto rank = [&](size_t quarters) { return sorted[(sorted.size() * quarters + 3) / 4 - 1]; };
+  return {.prompts = static_cast<int64_t>(sorted.size()),
+          .share_equal = agreement.share_equal,
+          .mean_tokens = agreement.mean_equal_tokens,
+          .first_quartile_tokens = rank(1),
+          .median_tokens = rank(2),
+          .third_quartile_tokens = rank(3)};
 }
 
 }  // namespace kvant

@@ -44,9 +44,21 @@ std::vector<std::string> SplitSentences(std::string_view text) {
   return sentences;
 }
 
+Result<std::vector<int32_t>> EncodePart(const Model& model, std::string_view text) {
+  KVANT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, model.tokenizer().Encode(text, false));
+  if (model.tokenizer().add_bos()) tokens.erase(tokens.begin());
+  return tokens;
+}
+
 Result<int64_t> CountTokens(const Model& model, std::string_view text) {
-  KVANT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, model.tokenizer().Encode(text, false));
+  KVANT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, EncodePart(model, text));
   return static_cast<int64_t>(tokens.size());
+}
+
+Result<TaskText> MakeQuestion(const Model& model, const std::vector<std::string>& sentences,
+                              const TaskCell& cell, const TaskSizes& sizes, RandomStream& random) {
+  if (cell.kind == TaskKind::kSums) return MakeSums(model, cell, sizes, random);
+  return MakeNeedle(model, sentences, cell, sizes, random);
 }
 
 Result<TaskPrompt> EncodeTask(const Model& model, const TaskText& text) {
@@ -66,9 +78,8 @@ Result<TaskPrompt> EncodeTask(const Model& model, const TaskText& text) {
   // The answer is tokenised apart from its lead, as greedy decoding would go on from it.
   for (const auto& [part, out] :
        {std::pair{&text.lead, &prompt.tokens}, std::pair{&text.answer, &prompt.answer}}) {
-    KVANT_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, model.tokenizer().Encode(*part, false));
-    const bool bos = model.tokenizer().add_bos() && !tokens.empty();
-    out->insert(out->end(), tokens.begin() + (bos ? 1 : 0), tokens.end());
+    KVANT_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, EncodePart(model, *part));
+    out->insert(out->end(), tokens.begin(), tokens.end());
   }
   if (prompt.tokens.empty() || prompt.answer.empty()) {
     return Status::InvalidArgument("the vocabulary has no tokens for the questions of a task");

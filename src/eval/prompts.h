@@ -34,20 +34,22 @@ struct TaskText {
 // A text cut at the ends of its sentences, white space made single blanks.
 std::vector<std::string> SplitSentences(std::string_view text);
 
-// Tokens of a text standing alone.
+// Tokens of a text within another: without bos.
+Result<std::vector<int32_t>> EncodePart(const Model& model, std::string_view text);
 Result<int64_t> CountTokens(const Model& model, std::string_view text);
 
 // Through the chat template of the model; one after the other where it has none.
 Result<TaskPrompt> EncodeTask(const Model& model, const TaskText& text);
 
-// Makers leave room for template and question and fill up to `length_tokens`. kOutOfRange when the
-// length has no room for the question.
+// A question of a cell's kind, length and depth. Makers leave room for template and question and
+// fill up to the length. kOutOfRange when it has no room for the question.
+Result<TaskText> MakeQuestion(const Model& model, const std::vector<std::string>& sentences,
+                              const TaskCell& cell, const TaskSizes& sizes, RandomStream& random);
+// All but sums.
 Result<TaskText> MakeNeedle(const Model& model, const std::vector<std::string>& sentences,
-                            TaskKind kind, int64_t length_tokens, int depth_percent,
-                            RandomStream& random);
-Result<TaskText> MakeSums(const Model& model, int64_t length_tokens, RandomStream& random);
-Result<TaskText> MakeJsonCopy(const Model& model, int64_t length_tokens, int depth_percent,
-                              RandomStream& random);
+                            const TaskCell& cell, const TaskSizes& sizes, RandomStream& random);
+Result<TaskText> MakeSums(const Model& model, const TaskCell& cell, const TaskSizes& sizes,
+                          RandomStream& random);
 
 // Tokens that blocks may take of a prompt of `length_tokens` with the rest of `text`.
 Result<int64_t> RoomForBlocks(const Model& model, const TaskText& text, int64_t length_tokens);

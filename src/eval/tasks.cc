@@ -4,84 +4,36 @@
 #include <atomic>
 #include <utility>
 
-#include "eval/divergence.h"
-#include "eval/predict.h"
+#include "eval/ask.h"
 #include "eval/prompts.h"
 #include "eval/sessions.h"
 
 namespace kvant {
 namespace {
 
-constexpr size_t kSpareTokens = 8;  // an answer may be this much longer than the right one
-
-// What one cache makes of one question.
-struct Outcome {
-  double score = 0;
-  double nll = 0;  // nats a token
-};
-
-// What a session says when it is led along the right answer.
-struct Forced {
-  double nll = 0;    // nats a token
-  size_t equal = 0;  // first tokens of the answer that it would have chosen itself
-};
-
-Result<Forced> ForceAnswer(Session& session, std::span<const int32_t> answer,
-                           const std::atomic<bool>* cancel) {
-  Forced forced;
-  KVANT_RETURN_IF_ERROR(
-      Predict(session, answer, cancel, [&](size_t i, std::span<const float> logits) {
-        const int64_t vocab = static_cast<int64_t>(logits.size());
-        forced.nll += CompareRows(logits.data(), logits.data(), vocab, answer[i]).nll_test;
-        if (forced.equal == i && Argmax(logits) == answer[i]) ++forced.equal;
-        return true;
-      }));
-  forced.nll /= static_cast<double>(answer.size());
-  return forced;
-}
-
-// Whether what follows could no longer change the score. A number may stand anywhere, so it cannot
-// be lost again; an item may still grow.
-bool Answered(const TaskPrompt& prompt, std::string_view answer) {
-  if (prompt.separator == 0) return ScoreAnswer(prompt, answer) == 1;
-  return answer.find('\n') != answer.npos;
-}
-
-// The greedy answer, whose first `known` tokens are those of the right one.
-Result<std::string> GreedyAnswer(Session& session, const TaskPrompt& prompt, size_t known,
-                                 const std::atomic<bool>* cancel) {
-  const Tokenizer& tokenizer = session.model().tokenizer();
-  const auto beginning = std::span(prompt.answer).first(known);
-  std::string answer;
-  for (const int32_t token : beginning) answer += tokenizer.TokenBytes(token);
-  if (Answered(prompt, answer)) return answer;
-  KVANT_RETURN_IF_ERROR(session.Prefill(beginning, {.progress = {}, .cancel = cancel}));
-  const size_t longest = prompt.answer.size() + kSpareTokens;
-  for (size_t i = known; i < longest; ++i) {
-    KVANT_ASSIGN_OR_RETURN(const std::span<const float> logits, session.Logits());
-    const int32_t token = Argmax(logits);
-    if (tokenizer.IsEndOfGeneration(token)) break;
-    answer += tokenizer.TokenBytes(token);
-    if (Answered(prompt, answer)) break;
-    if (i + 1 < longest) KVANT_RETURN_IF_ERROR(session.Decode(token));
+Status CheckSizes(const TaskSizes& sizes) {
+  const struct {
+    const char* what;
+    int value, least, most;
+  } limits[] = {{"needles", sizes.needles, 2, 16},
+                {"digits", sizes.digits, 1, 9},
+                {"terms", sizes.terms, 2, 16},
+                {"fields", sizes.fields, 1, 16}};
+  for (const auto& limit : limits) {
+    if (limit.value >= limit.least && limit.value <= limit.most) continue;
+    return Status::InvalidArgument(std::to_string(limit.value) + " " + limit.what +
+                                   " are not between " + std::to_string(limit.least) + " and " +
+                                   std::to_string(limit.most));
   }
-  return answer;
-}
-
-Result<Outcome> Ask(Session& session, const TaskPrompt& prompt, const std::atomic<bool>* cancel) {
-  KVANT_RETURN_IF_ERROR(session.Reset());
-  KVANT_RETURN_IF_ERROR(session.Prefill(prompt.tokens, {.progress = {}, .cancel = cancel}));
-  Forced forced;
-  {
-    KVANT_ASSIGN_OR_RETURN(Session fork, session.Fork());
-    KVANT_ASSIGN_OR_RETURN(forced, ForceAnswer(fork, prompt.answer, cancel));
+  if (sizes.digits == 1 && sizes.needles > 9) {
+    return Status::InvalidArgument("there are fewer than " + std::to_string(sizes.needles) +
+                                   " different numbers of one digit");
   }
-  KVANT_ASSIGN_OR_RETURN(const std::string answer,
-                         GreedyAnswer(session, prompt, forced.equal, cancel));
-  return Outcome{.score = ScoreAnswer(prompt, answer), .nll = forced.nll};
+  return Status::Ok();
 }
 
 Status CheckOptions(const Model& model, const TaskOptions& o) {
+  KVANT_RETURN_IF_ERROR(CheckSizes(o.sizes));
   if (o.kinds.empty() || o.lengths_tokens.empty() || o.depths_percent.empty() || o.tests.empty()) {
     return Status::InvalidArgument("tasks need at least one kind, length, depth and cache");
   }
@@ -105,15 +57,6 @@ Status CheckOptions(const Model& model, const TaskOptions& o) {
   return Status::Ok();
 }
 
-Result<TaskText> MakeQuestion(const Model& model, const std::vector<std::string>& sentences,
-                              const TaskCell& cell, RandomStream& random) {
-  if (cell.kind == TaskKind::kSums) return MakeSums(model, cell.length_tokens, random);
-  if (cell.kind == TaskKind::kJsonCopy) {
-    return MakeJsonCopy(model, cell.length_tokens, cell.depth_percent, random);
-  }
-  return MakeNeedle(model, sentences, cell.kind, cell.length_tokens, cell.depth_percent, random);
-}
-
 // Adds one question to the sums of a cell.
 void Count(const Outcome& base, const Outcome& test, TaskCell* cell) {
   cell->base_right += base.score == 1 ? 1 : 0;
@@ -131,47 +74,157 @@ void Finish(TaskCell* cell) {
   }
 }
 
-// Cells without test and figures.
-std::vector<TaskCell> PlanCells(const TaskOptions& o) {
-  std::vector<TaskCell> cells;
+// One kind at one length: what is asked or left out as a whole.
+struct Group {
+  std::vector<TaskCell> cells;                   // one a depth, without test and figures
+  std::vector<std::vector<TaskPrompt>> prompts;  // [cells][questions]
+  std::vector<std::vector<Outcome>> base;        // [cells][questions]
+  TaskLeftOut left_out = {};                     // where it is
+};
+
+// Without prompts; the lengths of a kind ascend.
+std::vector<Group> PlanGroups(const TaskOptions& o) {
+  std::vector<int64_t> lengths = o.lengths_tokens;
+  std::sort(lengths.begin(), lengths.end());
+  std::vector<Group> groups;
   for (const TaskKind kind : o.kinds) {
-    for (const int64_t length : o.lengths_tokens) {
+    for (const int64_t length : lengths) {
+      Group group{.cells = {}, .prompts = {}, .base = {}, .left_out = {kind, length, {}}};
       for (const int depth : o.depths_percent) {
         const bool sums = kind == TaskKind::kSums;
-        cells.push_back({.kind = kind,
-                         .length_tokens = length,
-                         .depth_percent = sums ? 0 : depth,
-                         .questions = o.questions});
+        group.cells.push_back({.kind = kind,
+                               .length_tokens = length,
+                               .depth_percent = sums ? 0 : depth,
+                               .questions = o.questions});
         if (sums) break;
       }
+      groups.push_back(std::move(group));
     }
   }
-  return cells;
+  return groups;
 }
 
-// The questions of every cell, before the first is asked: a text that is too short for the last is
-// better known at once than after minutes. [cells][questions]
-Result<std::vector<std::vector<TaskPrompt>>> MakePrompts(const Model& model,
-                                                         std::string_view haystack,
-                                                         const TaskOptions& options,
-                                                         const std::vector<TaskCell>& plan,
-                                                         const std::atomic<bool>* cancel) {
+// The questions of every group, before the first is asked: a text that is too short for the last is
+// better known at once than after minutes.
+Status AddPrompts(const Model& model, std::string_view haystack, const TaskOptions& options,
+                  const std::atomic<bool>* cancel, std::vector<Group>* groups) {
   const std::vector<std::string> sentences = SplitSentences(haystack);
-  std::vector<std::vector<TaskPrompt>> prompts;
-  for (const TaskCell& cell : plan) {
-    RandomStream random = CellStream(options.seed, cell);
-    prompts.emplace_back();
-    for (int i = 0; i < options.questions; ++i) {
-      if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-        return Status::Cancelled("cancelled by the caller");
+  for (Group& group : *groups) {
+    for (const TaskCell& cell : group.cells) {
+      RandomStream random = CellStream(options.seed, cell);
+      group.prompts.emplace_back();
+      for (int i = 0; i < options.questions; ++i) {
+        if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+          return Status::Cancelled("cancelled by the caller");
+        }
+        KVANT_ASSIGN_OR_RETURN(const TaskText text,
+                               MakeQuestion(model, sentences, cell, options.sizes, random));
+        KVANT_ASSIGN_OR_RETURN(TaskPrompt prompt, EncodeTask(model, text));
+        group.prompts.back().push_back(std::move(prompt));
       }
-      KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeQuestion(model, sentences, cell, random));
-      KVANT_ASSIGN_OR_RETURN(TaskPrompt prompt, EncodeTask(model, text));
-      prompts.back().push_back(std::move(prompt));
     }
   }
-  return prompts;
+  return Status::Ok();
 }
+
+// Tokens of the longest prompt with its answer.
+int64_t LongestTimeline(const std::vector<Group>& groups) {
+  size_t longest = 0;
+  for (const Group& group : groups) {
+    for (const auto& prompts : group.prompts) {
+      for (const TaskPrompt& prompt : prompts) {
+        longest = std::max(longest, prompt.tokens.size() + prompt.answer.size() + kSpareTokens);
+      }
+    }
+  }
+  return static_cast<int64_t>(longest);
+}
+
+class TaskRun {
+ public:
+  TaskRun(const TaskOptions& options, const RunControl& control, std::vector<Session> sessions,
+          std::vector<Group> groups)
+      : options_(options),
+        control_(control),
+        sessions_(std::move(sessions)),
+        groups_(std::move(groups)) {
+    for (const Group& group : groups_) total_ += Answers(group) * session_count();
+  }
+
+  Result<TaskScores> Run() {
+    TaskScores scores;
+    std::optional<TaskKind> failed;
+    for (Group& group : groups_) {
+      const bool beyond = failed == group.left_out.kind;
+      if (beyond) {
+        Tick(Answers(group));
+      } else {
+        KVANT_RETURN_IF_ERROR(AskBase(group));
+      }
+      if (beyond || *group.left_out.base_score < options_.least_base_score) {
+        failed = group.left_out.kind;
+        scores.left_out.push_back(group.left_out);
+        Tick(Answers(group) * (session_count() - 1));
+      } else {
+        KVANT_RETURN_IF_ERROR(AskTests(group, &scores.cells));
+      }
+    }
+    return scores;
+  }
+
+ private:
+  // Of one session.
+  int64_t Answers(const Group& group) const {
+    return static_cast<int64_t>(group.cells.size()) * options_.questions;
+  }
+  int64_t session_count() const { return static_cast<int64_t>(sessions_.size()); }
+
+  void Tick(int64_t answers) {
+    done_ += answers;
+    if (control_.progress) control_.progress(done_, total_);
+  }
+
+  Status AskBase(Group& group) {
+    double sum = 0;
+    for (const auto& prompts : group.prompts) {
+      group.base.emplace_back();
+      for (const TaskPrompt& prompt : prompts) {
+        KVANT_ASSIGN_OR_RETURN(const Outcome outcome, Ask(sessions_[0], prompt, control_.cancel));
+        Tick(1);
+        group.base.back().push_back(outcome);
+        sum += outcome.score;
+      }
+    }
+    group.left_out.base_score = sum / static_cast<double>(Answers(group));
+    return Status::Ok();
+  }
+
+  Status AskTests(const Group& group, std::vector<TaskCell>* cells) {
+    for (size_t c = 0; c < group.cells.size(); ++c) {
+      std::vector<TaskCell> asked(options_.tests.size(), group.cells[c]);
+      for (size_t q = 0; q < group.prompts[c].size(); ++q) {
+        for (size_t i = 0; i < asked.size(); ++i) {
+          KVANT_ASSIGN_OR_RETURN(const Outcome outcome,
+                                 Ask(sessions_[i + 1], group.prompts[c][q], control_.cancel));
+          Tick(1);
+          Count(group.base[c][q], outcome, &asked[i]);
+        }
+      }
+      for (size_t i = 0; i < asked.size(); ++i) {
+        asked[i].test = static_cast<int>(i);
+        Finish(&asked[i]);
+      }
+      cells->insert(cells->end(), asked.begin(), asked.end());
+    }
+    return Status::Ok();
+  }
+
+  const TaskOptions& options_;
+  const RunControl& control_;
+  std::vector<Session> sessions_;  // the base's first
+  std::vector<Group> groups_;
+  int64_t done_ = 0, total_ = 0;
+};
 
 }  // namespace
 
@@ -191,78 +244,20 @@ std::string_view TaskKindName(TaskKind kind) {
   return "unknown";
 }
 
-bool NeedsHaystack(TaskKind kind) { return kind != TaskKind::kSums && kind != TaskKind::kJsonCopy; }
+bool NeedsHaystack(TaskKind kind) { return kind != TaskKind::kSums; }
 
-Result<std::vector<TaskCell>> RunTasks(const Model& model, std::string_view haystack,
-                                       const TaskOptions& options, const RunControl& control) {
+Result<TaskScores> RunTasks(const Model& model, std::string_view haystack,
+                            const TaskOptions& options, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(CheckOptions(model, options));
-  const std::vector<TaskCell> plan = PlanCells(options);
-  KVANT_ASSIGN_OR_RETURN(const auto prompts,
-                         MakePrompts(model, haystack, options, plan, control.cancel));
-  // Room for an answer of any kind beside the longest prompt.
-  const auto longest =
-      std::max_element(options.lengths_tokens.begin(), options.lengths_tokens.end());
+  std::vector<Group> groups = PlanGroups(options);
+  KVANT_RETURN_IF_ERROR(AddPrompts(model, haystack, options, control.cancel, &groups));
   const SessionOptions session = {.kv = options.base,
-                                  .context_tokens = *longest + 256,
+                                  .context_tokens = LongestTimeline(groups),
                                   .threads = options.threads,
                                   .chunk_tokens = options.chunk_tokens};
   KVANT_ASSIGN_OR_RETURN(std::vector<Session> sessions,
                          MakeSessions(model, options.base, options.tests, session));
-  const int64_t total = static_cast<int64_t>(plan.size() * sessions.size()) * options.questions;
-  std::vector<TaskCell> cells;
-  int64_t done = 0;
-  for (size_t c = 0; c < plan.size(); ++c) {
-    std::vector<TaskCell> asked(options.tests.size(), plan[c]);
-    for (const TaskPrompt& prompt : prompts[c]) {
-      Outcome base;
-      for (size_t i = 0; i < sessions.size(); ++i) {
-        KVANT_ASSIGN_OR_RETURN(const Outcome outcome, Ask(sessions[i], prompt, control.cancel));
-        if (control.progress) control.progress(++done, total);
-        if (i == 0) base = outcome;
-        if (i > 0) Count(base, outcome, &asked[i - 1]);
-      }
-    }
-    for (size_t i = 0; i < asked.size(); ++i) {
-      asked[i].test = static_cast<int>(i);
-      Finish(&asked[i]);
-    }
-    cells.insert(cells.end(), asked.begin(), asked.end());
-  }
-  return cells;
-}
-
-Result<std::vector<std::vector<int32_t>>> CutPrompts(std::span<const int32_t> text, int count,
-                                                     int64_t prompt_tokens) {
-  if (count < 1 || prompt_tokens < 1) {
-    return Status::InvalidArgument("cannot cut " + std::to_string(count) + " prompts of " +
-                                   std::to_string(prompt_tokens) + " tokens");
-  }
-  const int64_t size = static_cast<int64_t>(text.size());
-  if (size < prompt_tokens) {
-    return Status::OutOfRange("a text of " + std::to_string(size) +
-                              " tokens is shorter than a prompt of " +
-                              std::to_string(prompt_tokens));
-  }
-  std::vector<std::vector<int32_t>> prompts;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto first = text.begin() + (count == 1 ? 0 : (size - prompt_tokens) * i / (count - 1));
-    prompts.emplace_back(first, first + prompt_tokens);
-  }
-  return prompts;
-}
-
-DivergenceSummary SummariseDivergence(const GreedyAgreement& agreement) {
-  std::vector<int64_t> sorted = agreement.first_divergence;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted.empty()) return {};
-  // The smallest value that at least `quarters` quarters of all do not exceed.
-  const auto rank = [&](size_t quarters) { return sorted[(sorted.size() * quarters + 3) / 4 - 1]; };
-  return {.prompts = static_cast<int64_t>(sorted.size()),
-          .share_equal = agreement.share_equal,
-          .mean_tokens = agreement.mean_equal_tokens,
-          .first_quartile_tokens = rank(1),
-          .median_tokens = rank(2),
-          .third_quartile_tokens = rank(3)};
+  return TaskRun(options, control, std::move(sessions), std::move(groups)).Run();
 }
 
 }  // namespace kvant

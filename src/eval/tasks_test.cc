@@ -19,6 +19,12 @@
 namespace kvant {
 namespace {
 
+const Model& Copying() {
+  static const Model model =
+      CopyingModel().Load("copying", {.threads = 1, .float_activations = true}).value();
+  return model;
+}
+
 TEST(Tasks, SentencesEndAtTheirMarksWhateverTheLineBreaks) {
   EXPECT_EQ(SplitSentences("One\n two.  Three?\nfour"),
             (std::vector<std::string>{"One two.", "Three?", "four"}));
@@ -40,13 +46,15 @@ TEST(Tasks, ANeedleCountsAnywhereAnItemOnlyAtItsPlace) {
 TEST(Tasks, PromptsReachFromTheFirstTokenToTheLast) {
   std::vector<int32_t> text(1000);
   std::iota(text.begin(), text.end(), 0);
-  const auto prompts = *CutPrompts(text, 100, 50);
+  const auto prompts = *CutPrompts(Copying().tokenizer(), text, 100, 50);
   ASSERT_EQ(prompts.size(), 100u);
   EXPECT_EQ(prompts.front().front(), 0);
   EXPECT_EQ(prompts.back().back(), 999);
   for (const auto& prompt : prompts) EXPECT_EQ(prompt.size(), 50u);
-  EXPECT_EQ(CutPrompts(text, 1, 1001).status().code(), StatusCode::kOutOfRange);
-  EXPECT_EQ(CutPrompts(text, 0, 50).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CutPrompts(Copying().tokenizer(), text, 1, 1001).status().code(),
+            StatusCode::kOutOfRange);
+  EXPECT_EQ(CutPrompts(Copying().tokenizer(), text, 0, 50).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST(Tasks, QuartilesAreNearestRanks) {
@@ -59,12 +67,6 @@ TEST(Tasks, QuartilesAreNearestRanks) {
   agreement.first_divergence = {7};
   EXPECT_EQ(SummariseDivergence(agreement).first_quartile_tokens, 7);
   EXPECT_EQ(SummariseDivergence({}).prompts, 0);
-}
-
-const Model& Copying() {
-  static const Model model =
-      CopyingModel().Load("copying", {.threads = 1, .float_activations = true}).value();
-  return model;
 }
 
 // Words without digits or colons, so that nothing but the needles has any.
@@ -85,10 +87,15 @@ TaskOptions Options(std::vector<TaskKind> kinds, const std::string& test) {
   return options;
 }
 
+TaskScores Scores(const TaskOptions& options) {
+  Result<TaskScores> scores = RunTasks(Copying(), Haystack(), options);
+  EXPECT_TRUE(scores.ok()) << scores.status().message();
+  return scores.ok() ? *scores : TaskScores{};
+}
 std::vector<TaskCell> Cells(const TaskOptions& options) {
-  Result<std::vector<TaskCell>> cells = RunTasks(Copying(), Haystack(), options);
-  EXPECT_TRUE(cells.ok()) << cells.status().message();
-  return cells.ok() ? *cells : std::vector<TaskCell>{};
+  const TaskScores scores = Scores(options);
+  EXPECT_TRUE(scores.left_out.empty());
+  return scores.cells;
 }
 
 // The questions of a cell.
@@ -97,12 +104,7 @@ std::vector<TaskText> QuestionsOf(const TaskOptions& options, const TaskCell& ce
   RandomStream random = CellStream(options.seed, cell);
   std::vector<TaskText> questions;
   while (static_cast<int>(questions.size()) < cell.questions) {
-    const int64_t length = cell.length_tokens;
-    const int depth = cell.depth_percent;
-    questions.push_back(cell.kind == TaskKind::kSums ? *MakeSums(Copying(), length, random)
-                        : cell.kind == TaskKind::kJsonCopy
-                            ? *MakeJsonCopy(Copying(), length, depth, random)
-                            : *MakeNeedle(Copying(), sentences, cell.kind, length, depth, random));
+    questions.push_back(*MakeQuestion(Copying(), sentences, cell, options.sizes, random));
   }
   return questions;
 }
@@ -116,6 +118,7 @@ TEST(RunTasks, ScoresAreThoseOfTheQuestionsThatTheModelCanAnswer) {
   TaskOptions options = Options({TaskKind::kNeedle}, "int8");
   options.lengths_tokens = {600, 1100};
   options.depths_percent = {0, 50, 100};
+  options.sizes.digits = 5;
   options.questions = 3;
   options.tests.push_back(*ParseKvPreset("int2:token:none"));
   options.tests[1].window_tokens = 0;
@@ -249,6 +252,128 @@ TEST(RunTasks, ANeedleLiesAtItsDepthInAPromptOfItsLength) {
   }
 }
 
+// Number of the block of each needle, in the order in which they stand.
+std::vector<size_t> NeedlePlaces(const TaskText& question) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < question.blocks.size(); ++i) {
+    if (question.blocks[i].find("magic number for") != std::string::npos) places.push_back(i);
+  }
+  return places;
+}
+
+TEST(RunTasks, SeveralKeysAreSpreadAndTheOneAskedForLiesAtTheDepth) {
+  for (const int depth : {0, 40, 100}) {
+    const TaskCell cell{
+        .kind = TaskKind::kMultiKey, .length_tokens = 900, .depth_percent = depth, .questions = 1};
+    TaskOptions options;
+    options.sizes.needles = 6;
+    const TaskText question = QuestionsOf(options, cell).at(0);
+    const std::vector<size_t> places = NeedlePlaces(question);
+    ASSERT_EQ(places.size(), 6u);
+    const double hay = static_cast<double>(question.blocks.size()) - 7;
+    size_t asked = 0;
+    while (question.blocks[places[asked]].find(question.expected[0]) == std::string::npos) ++asked;
+    // Behind the head and the needles before it.
+    EXPECT_NEAR((static_cast<double>(places[asked]) - 1 - static_cast<double>(asked)) / hay,
+                depth / 100.0, 1 / hay);
+    for (size_t i = 1; i < places.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(places[i] - places[i - 1] - 1), (hay + 1) / 6, 1.01);
+    }
+    EXPECT_EQ(question.expected.size(), 1u);
+  }
+}
+
+TEST(RunTasks, SeveralValuesLieTogetherAtTheDepthInTheOrderOfTheAnswer) {
+  size_t last = 0;
+  for (const int depth : {0, 50, 100}) {
+    const TaskCell cell{.kind = TaskKind::kMultiValue,
+                        .length_tokens = 900,
+                        .depth_percent = depth,
+                        .questions = 1};
+    const TaskText question = QuestionsOf({}, cell).at(0);
+    const std::vector<size_t> places = NeedlePlaces(question);
+    ASSERT_EQ(places.size(), 4u);
+    std::string answer;
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NE(question.blocks[places[i]].find(question.expected[i]), std::string::npos);
+      answer += (i == 0 ? " " : ", ") + question.expected[i];
+      EXPECT_EQ(places[i], places[0] + 2 * i) << "a sentence apart";
+    }
+    EXPECT_EQ(question.answer, answer);
+    if (depth == 0) {
+      EXPECT_EQ(places[0], 1u) << "behind the head";
+    } else {
+      EXPECT_GT(places[0], last);
+    }
+    if (depth == 100) {
+      EXPECT_EQ(places[3], question.blocks.size() - 1);
+    }
+    last = places[0];
+  }
+}
+
+TEST(RunTasks, SizesAreThoseOfTheQuestions) {
+  TaskOptions options;
+  options.sizes = {.needles = 3, .digits = 2, .terms = 5, .fields = 2};
+  const auto question = [&](TaskKind kind) {
+    return QuestionsOf(options, {.kind = kind, .length_tokens = 900, .questions = 1}).at(0);
+  };
+  const TaskText values = question(TaskKind::kMultiValue);
+  EXPECT_EQ(values.expected.size(), 3u);
+  EXPECT_EQ(values.expected[0].size(), 2u);
+  EXPECT_EQ(question(TaskKind::kSums).expected.size(), 4u) << "additions";
+  const TaskText copy = question(TaskKind::kJsonCopy);
+  ASSERT_EQ(copy.expected.size(), 2u);
+  EXPECT_EQ(copy.expected[0].find_first_of("0123456789") + 2, copy.expected[0].size());
+}
+
+// What the base scores at each length is known from a run that leaves nothing out.
+TEST(RunTasks, LengthsAtWhichTheBaseFailsAndLongerOnesAreLeftOut) {
+  TaskOptions options = Options({TaskKind::kNeedle, TaskKind::kSums}, "int8");
+  options.lengths_tokens = {1200, 600, 900, 750};
+  options.depths_percent = {0, 100};
+  options.questions = 3;
+  options.sizes.digits = 5;
+  std::vector<TaskCell> all;
+  std::vector<double> base;  // of the needle, by length
+  size_t passing = 0;        // lengths before the first that scores less than the shortest
+  // A seed with a length beyond one that fails.
+  for (options.seed = 1; passing == 0 || passing > 2; ++options.seed) {
+    ASSERT_LT(options.seed, 20u);
+    all = Cells(options);
+    base.clear();
+    for (size_t i = 0; i < 8; i += 2) {
+      base.push_back((all[i].base_score + all[i + 1].base_score) / 2);
+    }
+    passing = 0;
+    while (passing < 4 && base[passing] >= base[0]) ++passing;
+  }
+  --options.seed;
+  options.least_base_score = base[0];
+  ASSERT_GT(base[0], 0);
+  EXPECT_EQ(all[0].length_tokens, 600) << "the shortest first";
+  int64_t done = 0, total = 0;
+  const TaskScores scores =
+      RunTasks(Copying(), Haystack(), options,
+               {.progress = [&](int64_t d, int64_t t) { done = d, total = t; }, .cancel = nullptr})
+          .value();
+  ASSERT_EQ(scores.cells.size(), 2 * passing);
+  for (size_t i = 0; i < scores.cells.size(); ++i) {
+    EXPECT_EQ(scores.cells[i].nll, all[i].nll);
+    EXPECT_EQ(scores.cells[i].length_tokens, all[i].length_tokens);
+  }
+  ASSERT_EQ(scores.left_out.size(), 4 - passing + 4);
+  for (size_t i = 0; i < 4 - passing; ++i) {
+    const TaskLeftOut& left = scores.left_out[i];
+    EXPECT_EQ(left.kind, TaskKind::kNeedle);
+    EXPECT_EQ(left.length_tokens, all[2 * (passing + i)].length_tokens);
+    EXPECT_EQ(left.base_score.has_value(), i == 0);
+  }
+  EXPECT_EQ(*scores.left_out[0].base_score, base[passing]);
+  EXPECT_EQ(scores.left_out.back().kind, TaskKind::kSums);
+  EXPECT_EQ(done, total);
+}
+
 TEST(RunTasks, ImpossibleOptionsAreRefused) {
   const auto code = [](const TaskOptions& options, const std::string& text) {
     return RunTasks(Copying(), text, options).status().code();
@@ -257,7 +382,8 @@ TEST(RunTasks, ImpossibleOptionsAreRefused) {
   for (const auto& spoil : std::vector<std::function<void(TaskOptions*)>>{
            [](TaskOptions* o) { o->kinds.clear(); }, [](TaskOptions* o) { o->tests.clear(); },
            [](TaskOptions* o) { o->depths_percent = {101}; },
-           [](TaskOptions* o) { o->questions = 0; }}) {
+           [](TaskOptions* o) { o->questions = 0; }, [](TaskOptions* o) { o->sizes.needles = 1; },
+           [](TaskOptions* o) { o->sizes = {.needles = 10, .digits = 1}; }}) {
     TaskOptions bad = good;
     spoil(&bad);
     EXPECT_EQ(code(bad, Haystack()), StatusCode::kInvalidArgument);

@@ -85,17 +85,37 @@ TEST(SentencePiece, TheFirstIdsAreThoseOfTheWholeText) {
   }
 }
 
+// Words of 32 letters, so that a text takes many parts, that end in one more.
+std::string LongWords(const std::string& end) {
+  std::string text;
+  while (text.size() < 4000) text += std::string(32, 'a') + end + " ";
+  return text;
+}
+
+Vocabulary LongVocabulary() {
+  Vocabulary v = SmallVocabulary();
+  for (std::string as = "aa"; as.size() <= 32; as += as) v.Add(as, TokenType::kNormal, -.9f);
+  return v;
+}
+
+TEST(SentencePiece, TheFirstIdsOfManyPartsAreThoseOfTheWholeText) {
+  const Vocabulary v = LongVocabulary();
+  TokenizerData data = v.Data();
+  for (const bool prefix : {false, true}) {
+    data.add_space_prefix = prefix;
+    ExpectFirstIdsAreThoseOfTheWhole(Make(data), LongWords(""), 400);
+  }
+}
+
 // Where a piece reaches from a letter over a space, or a space is unknown, no place is safe.
 TEST(SentencePiece, TheFirstIdsAreThoseOfTheWholeTextEvenIfPiecesReachOverSpaces) {
-  std::string text;
-  while (text.size() < 400) text += "ab ba  ";
-  Vocabulary reaching = SmallVocabulary();
+  Vocabulary reaching = LongVocabulary();
   reaching.Add("b▁", TokenType::kNormal, -.5f);
-  ExpectFirstIdsAreThoseOfTheWhole(Make(reaching.Data()), text, 400);
+  ExpectFirstIdsAreThoseOfTheWhole(Make(reaching.Data()), LongWords("b"), 400);
   Vocabulary spaceless;
   spaceless.Add("<unk>", TokenType::kUnknown);
-  spaceless.Add("a", TokenType::kNormal);
-  ExpectFirstIdsAreThoseOfTheWhole(Make(spaceless.Data()), text, 400);
+  for (std::string as = "a"; as.size() <= 32; as += as) spaceless.Add(as, TokenType::kNormal, -.9f);
+  ExpectFirstIdsAreThoseOfTheWhole(Make(spaceless.Data()), LongWords("b"), 400);
 }
 
 TEST(SentencePiece, ASpaceInFrontIsPutBeforeEveryText) {

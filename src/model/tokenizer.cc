@@ -38,9 +38,9 @@ Result<const VocabularyKind*> FindKind(const std::string& model) {
 }
 
 // Where a part of about so many tokens ends: at a space behind a letter, or at the end of the text.
-// Tokens of prose have 4 to 5 bytes; where a part is too short, another one follows.
+// Tokens of prose have 4 to 5 bytes; what a part lacks, the next one makes up for.
 size_t PartEnd(std::string_view text, size_t tokens) {
-  for (size_t at = 6 * std::min(tokens, text.size()) + 64; at < text.size(); ++at) {
+  for (size_t at = 4 * std::min(tokens, text.size()) + 64; at < text.size(); ++at) {
     if (text[at] == ' ' && IsAsciiLetter(text[at - 1])) return at;
   }
   return text.size();

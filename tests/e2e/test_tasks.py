@@ -11,7 +11,7 @@ import pytest
 from command_line import KVANT, MODEL, TEXT, assert_refused, json_of, kvant, output_of
 
 # Little enough for a second or two: one short prompt of each kind.
-SHORT = ("--lengths", 256, "--depths", 50, "--questions", 1)
+SHORT = ("--lengths", 256, "--depths", 50, "--questions", 1, "--all-lengths")
 
 
 def tasks_json(*args):
@@ -27,8 +27,9 @@ def test_every_task_is_reported_beside_the_base():
         (task, preset) for task in (*kinds, "greedy") for preset in ("f16", "int2")]
     for row in rows[:-2]:
         assert 0 <= row["score"] <= 1 and row["nll"] > 0 and row["questions"] == 1
-        assert row["base_passes"] == (row["base_score"] >= 0.9)
+        assert row["base_passes"] == (row["base_score"] >= 0.8)
         assert row["kept"] <= row["base_right"] <= row["questions"]
+        assert row["score_se"] == pytest.approx((row["score"] * (1 - row["score"])) ** 0.5)
         if row["preset"] == "f16":  # the base itself, once more
             assert (row["score"], row["nll"], row["kept"]) == (row["base_score"], row["nll_base"], row["base_right"])
         else:
@@ -38,13 +39,15 @@ def test_every_task_is_reported_beside_the_base():
     assert 0 <= other["first_quartile_tokens"] <= other["median_tokens"] <= other["third_quartile_tokens"] <= 8
     assert same["nll"] is None and same["base_passes"] is None
     assert [test["first_divergence"] for test in report["tests"]][0] == [8, 8]
+    assert report["sizes"] == {"needles": 4, "digits": 4, "terms": 6, "fields": 4} and report["left_out"] == []
     assert report["seed"] == 1 and report["base"] == "f16" and report["text"] == str(TEXT)
     for field in ("version", "commit", "isa", "threads", "model_xxh64", "activations"):
         assert report[field], field
 
 
 def test_f16_finds_a_needle_and_rows_put_depths_together():
-    report = tasks_json("--kv", "int4", "--tasks", "needle", "--lengths", "256,320", "--depths", "0,100", "--questions", 2)
+    report = tasks_json("--kv", "int4", "--tasks", "needle", "--lengths", "256,320", "--depths", "0,100", "--questions", 2,
+                        "--all-lengths")
     assert [(cell["length"], cell["depth_pct"]) for cell in report["cells"]] == [(256, 0), (256, 100), (320, 0), (320, 100)]
     for row, cells in zip(report["results"], (report["cells"][:2], report["cells"][2:])):
         assert row["questions"] == 4 and row["length"] == cells[0]["length"]
@@ -55,6 +58,28 @@ def test_f16_finds_a_needle_and_rows_put_depths_together():
     assert report["results"][0]["base_score"] >= 0.5
 
 
+def test_lengths_at_which_f16_fails_are_left_out_and_named():
+    ask = ("--kv", "int4", "--tasks", "sums", "--lengths", "384,256", "--questions", 1, "--terms", 16)
+    report = tasks_json(*ask)
+    failed, beyond = report["left_out"]
+    assert (failed["task"], failed["length"], beyond["length"]) == ("sums", 256, 384)
+    assert failed["base_score"] < 0.8 and beyond["base_score"] is None
+    assert report["results"] == [] and report["cells"] == []
+    done = kvant("tasks", "-m", MODEL, *ask, "-o", "jsonl")
+    assert (done.returncode, done.stdout) == (0, b"")
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 2 and "sums at 256 tokens: f16 scores" in lines[0] and "shorter" in lines[1]
+    assert [row["length"] for row in tasks_json(*ask, "--all-lengths")["results"]] == [256, 384]
+
+
+def test_a_table_of_many_caches_has_a_line_for_each():
+    text = output_of("tasks", "-m", MODEL, "-f", TEXT, "--kv", "int8,int4", "--tasks", "sums,json", *SHORT, "-o", "md")
+    head, _, *caches = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[:5])
+    assert head == ["score, nats/token", "sums 256", "json 256"]
+    assert [line[0] for line in caches] == ["f16, the base", "int8", "int4"]
+    assert all("%, " in cell for line in caches for cell in line[1:])
+
+
 def test_a_seed_makes_the_same_questions_and_another_one_others():
     def nll(seed):
         return tasks_json("--kv", "int4", "--tasks", "json", *SHORT, "--seed", seed)["results"][0]["nll"]
@@ -62,10 +87,10 @@ def test_a_seed_makes_the_same_questions_and_another_one_others():
     assert nll(1) == nll(1) != nll(2)
 
 
-def test_tasks_without_a_text_need_none():
-    report = json_of("tasks", "-m", MODEL, "--kv", "int8", "--tasks", "sums,json", *SHORT, "--json")
+def test_sums_need_no_text_and_have_no_depth():
+    report = json_of("tasks", "-m", MODEL, "--kv", "int8", "--tasks", "sums", *SHORT, "--json")
     assert report["text"] is None
-    assert [cell["depth_pct"] for cell in report["cells"]] == [None, 50]
+    assert [cell["depth_pct"] for cell in report["cells"]] == [None]
 
 
 @pytest.mark.parametrize("form, marks", [
@@ -85,6 +110,7 @@ def test_tasks_report_has_a_grid_for_the_base_and_every_cache(tmp_path):
     json_of("tasks", "-m", MODEL, "-f", TEXT, "--kv", "int4,int2", "--tasks", "needle,json,sums,greedy", *SHORT,
             "--greedy-prompts", 1, "--greedy-prompt-tokens", 16, "--greedy-tokens", 2, "--report", page, "--json")
     html = page.read_text()
+    assert "<th>json 256</th>" in html and "multi" not in html
     assert html.count("<svg") == 2 * 3 + 1  # needle and json: f16, int4, int2; how long greedy answers stay equal
     assert html.count('class="cell') == 2 * 3
     assert "<script" not in html and "http" not in html and "<h3>int2</h3>" in html
@@ -129,6 +155,9 @@ def test_planted_sweeps_every_preset_and_prints_its_seed():
     (["-m", MODEL, "-f", TEXT, "--lengths", "512,9000"], ["9000", "8192"]),
     (["-m", MODEL, "-f", TEXT, "--depths", "101"], ["--depths", "'101'"]),
     (["-m", MODEL, "-f", TEXT, "--questions", "0"], ["--questions", "'0'"]),
+    (["-m", MODEL, "-f", TEXT, "--needles", "1"], ["--needles", "'1'"]),
+    (["-m", MODEL, "-f", TEXT, "--digits", "10"], ["--digits", "'10'"]),
+    (["--planted", "--all-lengths"], ["--planted", "--all-lengths"]),
     (["-m", MODEL, "-f", TEXT, "--head-dim", "64"], ["--head-dim", "--planted"]),
     (["--planted", "-m", MODEL], ["--planted", "--model"]),
     (["--planted", "--cache-tokens", "100"], ["512"]),

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "kvant/tasks.h"
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
 #include "model/chat_template.h"
 #include "model/token_golden_for_test.h"
+#include "model/tokenizer_for_test.h"
 #include "tokenizer_of_file.h"
 
 namespace kvant {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 constexpr char kModel[] = KVANT_SOURCE_DIR "/models/gemma3-270m-q4_k_m.gguf";
 constexpr char kGolden[] = "gemma3_tokens.txt";
@@ -35,6 +35,25 @@ TEST_F(TokenizerGemma3, IdsAreThoseOfHuggingFaceAfterBos) {
     const Result<Ids> ids = tokenizer_->Encode(Unescape(line.at(1)), true);
     ASSERT_TRUE(ids.ok()) << ids.status().message();
     EXPECT_EQ(*ids, expected) << line[1];
+  }
+}
+
+TEST_F(TokenizerGemma3, TheFirstIdsAreThoseOfTheWholeText) {
+  std::string text;
+  for (const auto& line : GoldenLines(kGolden, "text")) text += Unescape(line.at(1)) + " and ";
+  ExpectFirstIdsAreThoseOfTheWhole(*tokenizer_, text, 2000, 17);
+}
+
+TEST_F(TokenizerGemma3, PromptsCutFromATextBeginWithBos) {
+  Ids text =
+      *tokenizer_->Encode("It is a truth universally acknowledged, that a single man in", false);
+  const auto prompts = *CutPrompts(*tokenizer_, text, 3, 5);
+  ASSERT_EQ(prompts.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto first = text.begin() + static_cast<std::ptrdiff_t>((text.size() - 5) * i / 2);
+    Ids expected(first, first + 5);
+    expected[0] = tokenizer_->bos();
+    EXPECT_EQ(prompts[i], expected);
   }
 }
 

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "kvant/tasks.h"
 #include "kvant/tokenizer.h"
 #include "kvant/utf8_stream.h"
 #include "model/chat_template.h"
 #include "model/token_golden_for_test.h"
+#include "model/tokenizer_for_test.h"
 #include "tokenizer_of_file.h"
 
 namespace kvant {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 constexpr char kModel[] = KVANT_SOURCE_DIR "/models/smollm2-135m-instruct-q4_1.gguf";
 constexpr char kGolden[] = "smollm2_tokens.txt";
@@ -35,6 +35,21 @@ TEST_F(TokenizerSmolLm2, IdsAreThoseOfHuggingFace) {
     ASSERT_TRUE(ids.ok()) << ids.status().message();
     EXPECT_EQ(*ids, ParseIds(line[2])) << line[1];
   }
+}
+
+TEST_F(TokenizerSmolLm2, TheFirstIdsAreThoseOfTheWholeText) {
+  std::string text;
+  for (const auto& line : GoldenLines(kGolden, "text")) text += Unescape(line.at(1)) + " and ";
+  ExpectFirstIdsAreThoseOfTheWhole(*tokenizer_, text, 2000, 17);
+}
+
+// This file does not ask for a bos.
+TEST_F(TokenizerSmolLm2, PromptsCutFromATextAreItsTokensAsTheyAre) {
+  const Ids text = *tokenizer_->Encode("It is a truth universally acknowledged, that", false);
+  const auto prompts = *CutPrompts(*tokenizer_, text, 2, 5);
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[0], Ids(text.begin(), text.begin() + 5));
+  EXPECT_EQ(prompts[1], Ids(text.end() - 5, text.end()));
 }
 
 TEST_F(TokenizerSmolLm2, StreamedTextIsTheTextThatWasEncoded) {
