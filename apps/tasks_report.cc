@@ -148,6 +148,9 @@ std::string TasksReportHtml(const std::string& model_name, const Json& header,
   }
   facts.push_back({"base", LayerFormatsText(results.base, results.geometry.layers)});
   facts.push_back({"seed", std::to_string(results.seed)});
+  facts.push_back({"needles, digits, terms, fields",
+                   fmt::format("{}, {}, {}, {}", results.sizes.needles, results.sizes.digits,
+                               results.sizes.terms, results.sizes.fields)});
   std::string body = HtmlTable({"", ""}, facts, 2);
   if (!results.scores.cells.empty()) {
     body += HtmlParagraph(fmt::format(

@@ -21,9 +21,12 @@ const NamedSpec& CacheOf(const TaskResults& results, size_t test) {
 std::string Percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // How far a share of so many questions strays by chance alone: one standard deviation of a binomial
-// distribution. Of scores of several items it is the most.
+// distribution, with one right and one wrong answer added, or 3 of 3 would be certain. Of scores of
+// several items it is the most.
 double Spread(double share, int64_t questions) {
-  return std::sqrt(share * (1 - share) / static_cast<double>(questions));
+  const double n = static_cast<double>(questions) + 2;
+  const double p = (share * static_cast<double>(questions) + 1) / n;
+  return std::sqrt(p * (1 - p) / n);
 }
 
 // Every field that a row of any task has; the caller fills in those of its own.

@@ -54,11 +54,12 @@ Needles DrawObject(const TaskSizes& sizes, RandomStream& random) {
   TaskText& text = needles.text;
   text.separator = ',';
   text.question = "\n\nCopy the object " + words[0] + " mentioned in the provided text.";
-  text.lead = "The object " + words[0] + " is:";
+  // The answer begins inside of the object: left to itself, a model likes to begin a new line.
+  text.lead = "The object " + words[0] + " is: {\"";
   for (size_t i = 1; i < words.size(); ++i) {
-    text.expected.push_back((i == 1 ? "{\"" : "\"") + words[i] + "\": " +
+    text.expected.push_back((i == 1 ? "" : "\"") + words[i] + "\": " +
                             DrawNumber(sizes.digits, random) + (i + 1 == words.size() ? "}" : ""));
-    text.answer += (i == 1 ? " " : ", ") + text.expected.back();
+    text.answer += (i == 1 ? "" : ", ") + text.expected.back();
   }
   needles.sentences.push_back(text.lead + text.answer + " ");
   return needles;
