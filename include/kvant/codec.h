@@ -5,9 +5,9 @@
 // cache give the same bytes: f16 for every coded format, a float format's own type otherwise. They
 // are rounded to nearest even first; the scale and the codes follow from the rounded values.
 //
-// Values of normed formats (tq, nest, tc, tcx) are coded as they are given; a cache rotates them
-// first. So are those of formats with `prerope`: an array has no positions, what is given is taken
-// for K before RoPE.
+// Values of rotated formats (tq, nest, tc, tcx, `had`, `rot`) are coded as they are given; a cache
+// rotates them first. So are those of formats with `prerope`: an array has no positions, what is
+// given is taken for K before RoPE.
 //
 // Thread rules: pure functions on the caller's memory. Nothing is written when a call fails.
 #pragma once

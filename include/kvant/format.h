@@ -87,7 +87,12 @@ struct Format {
   int outliers = 0;
   Scale scale = Scale::kF16;
   bool smooth = false;           // uniform, K only: channels divided by a calibration's factors
-  bool loaded_rotation = false;  // normed: a calibration's rotation instead of the fixed one
+  bool hadamard = false;         // uniform: rotated by the fixed rotation, as normed formats are
+  bool loaded_rotation = false;  // normed or uniform: rotated by a calibration's rotation instead
+  // Uniform: a group of n values reaches no farther from 0 than its value of rank
+  // floor(clip_percent n / 100), from 0, by magnitude; those beyond it get the first or last code
+  // (OSCAR, arXiv 2605.17757). 0: all are inside. V takes it only where it is rotated.
+  int clip_percent = 0;
 
   bool operator==(const Format&) const = default;
 
@@ -98,6 +103,8 @@ struct Format {
            levels == Levels::kTrellis16 || levels == Levels::kTrellis64 ||
            levels == Levels::kNested;
   }
+  // Whether vectors are rotated before they come to the cache.
+  bool is_rotated() const { return is_normed() || hadamard || loaded_rotation; }
   // Whether the format reads what `kvant calibrate` measured: KvSpec::calibration.
   bool needs_calibration() const { return levels == Levels::kFitted || smooth || loaded_rotation; }
   // 8-bit floats: laid out like a float side, coded like any other.
@@ -134,6 +141,9 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 //   int...[:prerope]                K only: coded as it was before RoPE turned it
 //   int...[:out<N>]                 N of 1 .. 16 outliers a vector apart, 4 bytes each
 //   int...[:smooth]                 K only: channels divided by a calibration's factors
+//   int...[:had|:rot]               rotated, by the fixed rotation or by a calibration's
+//   int...[:clip<N>]                N of 50 .. 99: a group's range ends at the N-th part in 100 of
+//                                   its magnitudes; of V only behind had or rot
 //   tq{1,2,3,4}[:mean][:bal][:n8]   rotated, Lloyd-Max levels; 1 bit is the sign, for V only
 //   nest{2,3,4}[...]                the same, of which narrower codes are the upper bits of wider
 //                                   ones (DemoteArray in kvant/codec.h)
@@ -145,8 +155,8 @@ inline constexpr Format kFormatBf16{Levels::kFloat, FloatType::kBf16, 16, Axis::
 //                                          with powers of two, groups of 16 with E4M3
 //   if4                                    the same, or 4-bit integers, by group; CheckKvSpec
 //                                          refuses it: arrays only
-// `smooth` (K) and, for tq, tc, tcx and fit, `rot` take K's channel factors and the rotation from a
-// calibration file, as fit takes its levels (kvant/calibration.h).
+// `smooth` (K) and `rot` take K's channel factors and the rotation from a calibration file, as fit
+// takes its levels (kvant/calibration.h).
 // Left out: axis = channel for K, token for V; group = 64 along tokens, the whole head along
 // channels; offset = min. llama.cpp's names are aliases of equal size and meaning along channels.
 // kInvalidArgument names the part that is wrong and lists what is possible.

@@ -163,7 +163,7 @@ void Cache::Impl::AddRotation(const float* k_balance, const LayerCalibration* ca
   const int values = geometry.kv_heads * geometry.head_dim;
   const auto turn = [&](const Format& format, const std::vector<float>* matrices,
                         HeadRotations& rotations) {
-    if (!format.is_normed()) return;
+    if (!format.is_rotated()) return;
     rotations.hadamard = !format.loaded_rotation;
     if (format.loaded_rotation) rotations.matrices = matrices->data();
   };

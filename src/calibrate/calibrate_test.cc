@@ -73,8 +73,20 @@ TEST_F(CalibrateToyModel, FactorsAreTiedInPairs) {
 // With everything inside the window only rotations and factors are left, which undo themselves:
 // what remains is the rounding to f16, 2^-11 relative, seen twice a layer.
 TEST_F(CalibrateToyModel, RotationsAndFactorsChangeNothing) {
-  for (const char* k : {"int4:token:rzero:smooth", "tq2:rot", "fit2:bal:rot", "fit2:mean"}) {
-    EXPECT_LT(LogitError(k, "fit2:rot", 512), 4e-3) << k;
+  for (const char* k : {"int4:token:rzero:smooth", "tq2:rot", "fit2:bal:rot", "fit2:mean",
+                        "int2:rot", "int2:token:had:clip96", "int2:smooth:had"}) {
+    for (const char* v : {"fit2:rot", "int2:rot:clip92", "int2:had"}) {
+      EXPECT_LT(LogitError(k, v, 512), 4e-3) << k << " " << v;
+    }
+  }
+}
+
+// Stored pages too; the factor is that of the test below.
+TEST_F(CalibrateToyModel, RotatedUniformFormatsLoseAboutWhatPlainOnesDo) {
+  const double plain = LogitError("int6:token:rzero", "int6:rzero");
+  for (const char* rotated : {":had", ":rot", ":had:clip99", ":rot:clip99"}) {
+    const std::string spec = "int6:token:rzero" + std::string(rotated);
+    EXPECT_LT(LogitError(spec, spec), 2 * plain) << rotated;
   }
 }
 
@@ -90,7 +102,7 @@ TEST_F(CalibrateToyModel, FittedLevelsLoseAboutWhatNormalOnesDo) {
 
 TEST_F(CalibrateToyModel, WhatNeedsACalibrationIsRefusedWithoutOne) {
   calibration_ = nullptr;
-  for (const char* k : {"fit3:mean", "tq4:rot", "int4:smooth"}) {
+  for (const char* k : {"fit3:mean", "tq4:rot", "int4:smooth", "int4:rot"}) {
     const Status status = Make(k, "f16").status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(FormatSpec(*ParseFormat(k, Side::kK))), std::string::npos);

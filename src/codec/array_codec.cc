@@ -16,7 +16,6 @@ namespace kvant {
 namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 32;
-constexpr size_t kMaxGroupValues = 1024;
 
 SideLayout SideOf(const Format& format, Side side, int head_dim, int page_tokens) {
   const PageLayout page = MakePageLayout(format, format, head_dim, page_tokens);
@@ -171,12 +170,7 @@ Result<CodedGroup> EncodeGroup(const Format& format, std::span<const float> valu
   std::vector<float> x;
   for (float v : values) x.push_back(Rounded(FloatType::kF16, v));
   if (format.is_small_float()) return SmallFloatGroup(format, x);
-  const auto [min, max] = std::minmax_element(x.begin(), x.end());
-  float extreme = 0;
-  for (float v : x) {
-    if (std::fabs(v) > std::fabs(extreme)) extreme = v;
-  }
-  const GroupParameters p = FitGroup(format, *min, *max, extreme);
+  const GroupParameters p = FitValues(format, x);
   CodedGroup group;
   group.scale = p.scale;
   if (format.offset == Offset::kIntegerZero) {

@@ -103,8 +103,9 @@ void EncodeSide(const SideLayout& open, const std::byte* source, const SideLayou
                                           stored);
     return;
   }
-  const bool is_vectorised =
-      HasVectorLevels(layout.format) && layout.format.outliers == 0 && open.format == kFormatF16;
+  const Format& format = layout.format;
+  const bool is_vectorised = HasVectorLevels(format) && format.outliers == 0 &&
+                             format.clip_percent == 0 && open.format == kFormatF16;
   const EncodeCodedFn encode = is_vectorised ? ActiveCodecLevel().encode : nullptr;
   if (encode == nullptr) {
     EncodeSideReference(open, source, layout, first_token, stored);

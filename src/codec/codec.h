@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "codec/iq4_nl.h"
 #include "format/page_layout.h"
@@ -43,6 +44,8 @@ float LoadFloatValue(const SideLayout& layout, const std::byte* side, int token,
 void StoreFloatValue(const SideLayout& layout, std::byte* side, int token, int channel,
                      float value);
 
+inline constexpr size_t kMaxGroupValues = 1024;  // channels of the largest head
+
 // One group on its own: what `explain --group` shows and the codecs use.
 struct GroupParameters {
   float scale = 0;           // as stored
@@ -53,6 +56,9 @@ struct GroupParameters {
 // min, max over the group; extreme: the value of largest magnitude, the first of equals, signed.
 // REQUIRES: finite and within f16's range, +-65504; no scale or offset overflows then.
 GroupParameters FitGroup(const Format& format, float min, float max, float extreme);
+// The same from the values themselves, in their order and as few as none; heeds clip_percent.
+// REQUIRES: at most kMaxGroupValues.
+GroupParameters FitValues(const Format& format, std::span<const float> values);
 // Scale and offset as a decoder sees them.
 GroupParameters UnpackParameters(const Format& format, uint16_t scale_bits, uint16_t offset_bits);
 // Code of one value under fitted parameters; 0 .. 2^bits - 1.

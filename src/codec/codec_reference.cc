@@ -53,7 +53,8 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
   const int begin = std::max(place.first_token, first_token);
   const int end = place.first_token + place.tokens;
   if (begin >= end) return;  // sinks only: the zeros written before stand
-  float min = INFINITY, max = -INFINITY, extreme = 0;
+  std::array<float, kMaxGroupValues> values;
+  size_t count = 0;
   const auto for_each_value = [&](const auto& visit) {
     for (int t = begin; t < end; ++t) {
       for (int c = place.first_channel; c < place.first_channel + place.channels; ++c) {
@@ -62,13 +63,9 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
     }
   };
   for_each_value([&](int t, int c, float x) {
-    if (s.format.outliers > 0 && IsPicked(s, stored, t, c)) return;
-    min = std::min(min, x);
-    max = std::max(max, x);
-    if (std::fabs(x) > std::fabs(extreme)) extreme = x;
+    if (s.format.outliers == 0 || !IsPicked(s, stored, t, c)) values[count++] = x;
   });
-  if (min > max) min = max = 0;  // outliers alone
-  const GroupParameters p = FitGroup(s.format, min, max, extreme);
+  const GroupParameters p = FitValues(s.format, std::span(values).first(count));
   StoreU16(stored + place.scale_byte, p.scale_bits);
   if (s.format.metadata_bytes_per_group() == 4) {
     StoreU16(stored + place.scale_byte + s.offsets_from_scales, p.offset_bits);
@@ -77,13 +74,11 @@ void EncodeGroup(const SideLayout& open, const std::byte* source, const SideLayo
       [&](int t, int c, float x) { StoreCode(s, stored, t, c, CodeOf(s.format, p, x)); });
 }
 
-constexpr size_t kMaxHeadDim = 1024;
-
 void EncodeSmallFloatGroup(const SideLayout& open, const std::byte* source, const SideLayout& s,
                            int first_token, const GroupPlace& place, std::byte* stored) {
   if (place.first_token < first_token) return;  // sinks: the zeros written before stand
-  std::array<float, kMaxHeadDim> values;
-  std::array<uint8_t, kMaxHeadDim> codes;
+  std::array<float, kMaxGroupValues> values;
+  std::array<uint8_t, kMaxGroupValues> codes;
   const auto count = static_cast<size_t>(place.channels);
   for (size_t i = 0; i < count; ++i) {
     values[i] =

@@ -1,6 +1,8 @@
 // One group: how scale, offset and codes follow from its values under each convention.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 
 #include "base/float16.h"
 #include "codec/codec.h"
@@ -25,6 +27,16 @@ GroupParameters ConstantGroup(const Format& format, float c) {
   uint16_t zero = 0;
   if (c < 0) zero = format.offset == Offset::kIntegerZero ? 1 : F32ToF16(1.0f);
   return UnpackParameters(format, scale, zero);
+}
+
+// The magnitude of rank floor(percent n / 100), from 0.
+float ReachOf(int percent, std::span<const float> values) {
+  std::array<float, kMaxGroupValues> magnitudes{};
+  const auto end = std::transform(values.begin(), values.end(), magnitudes.begin(),
+                                  [](float x) { return std::fabs(x); });
+  const auto rank = magnitudes.begin() + percent * std::ssize(values) / 100;
+  std::nth_element(magnitudes.begin(), rank, end);
+  return *rank;
 }
 
 }  // namespace
@@ -84,6 +96,21 @@ GroupParameters FitGroup(const Format& format, float min, float max, float extre
     }
   }
   return {};
+}
+
+GroupParameters FitValues(const Format& format, std::span<const float> values) {
+  if (values.empty()) return FitGroup(format, 0, 0, 0);
+  float min = INFINITY, max = -INFINITY, extreme = 0;
+  for (const float x : values) {
+    min = std::min(min, x);
+    max = std::max(max, x);
+    if (std::fabs(x) > std::fabs(extreme)) extreme = x;
+  }
+  if (format.clip_percent != 0) {
+    const float reach = ReachOf(format.clip_percent, values);
+    for (float* bound : {&min, &max, &extreme}) *bound = std::clamp(*bound, -reach, reach);
+  }
+  return FitGroup(format, min, max, extreme);
 }
 
 int CodeOf(const Format& format, const GroupParameters& p, float value) {

@@ -24,14 +24,8 @@ struct Coded {
 };
 
 Coded CodeGroup(const Format& format, const std::vector<float>& x) {
-  float min = x[0], max = x[0], extreme = 0;
-  for (float v : x) {
-    min = std::min(min, v);
-    max = std::max(max, v);
-    if (std::fabs(v) > std::fabs(extreme)) extreme = v;
-  }
   Coded coded;
-  coded.p = FitGroup(format, min, max, extreme);
+  coded.p = FitValues(format, x);
   for (float v : x) {
     coded.codes.push_back(CodeOf(format, coded.p, v));
     coded.decoded.push_back(ValueOf(format, coded.p, coded.codes.back()));
@@ -313,6 +307,52 @@ TEST(Iq4Nl, AMidpointTakesTheLowerLevel) {
   EXPECT_EQ(CodeOf(kIq4Nl, p, 7.0f), 8);  // between 1 and 13
   EXPECT_EQ(CodeOf(kIq4Nl, p, 7.001f), 9);
   EXPECT_EQ(CodeOf(kIq4Nl, p, -4.5f), 7);  // between -10 and 1
+}
+
+// ---- Clipping
+
+// Magnitudes 1 to 128 in no order, odd ones positive.
+std::vector<float> Magnitudes() {
+  std::vector<float> x;
+  for (int i = 0; i < 128; ++i) {
+    const int magnitude = i * 37 % 128 + 1;
+    x.push_back(static_cast<float>(magnitude % 2 == 0 ? -magnitude : magnitude));
+  }
+  return x;
+}
+
+// The published 96 % of K clamps the 5 largest of 128 magnitudes, the 92 % of V the 10 largest.
+TEST(Clip, RangesEndAtThePublishedRank) {
+  const struct {
+    int percent;
+    float reach;
+  } rows[] = {{99, 127}, {96, 123}, {92, 118}, {50, 65}};
+  for (const auto& row : rows) {
+    Format format = Group(8, Offset::kMin);
+    format.clip_percent = row.percent;
+    const Coded g = CodeGroup(format, Magnitudes());
+    // Whole numbers below 2^11 are exact in f16, the scale is off by 2^-11.
+    EXPECT_NEAR(g.p.scale * 255, 2 * row.reach, .13) << row.percent;
+    EXPECT_EQ(g.p.offset, -row.reach) << row.percent;
+    for (size_t i = 0; i < 128; ++i) {
+      const float x = Magnitudes()[i];
+      if (std::fabs(x) <= row.reach) continue;
+      EXPECT_EQ(g.codes[i], x < 0 ? 0 : 255) << row.percent << " " << x;
+    }
+  }
+}
+
+TEST(Clip, EveryConventionClampsAndStaysFinite) {
+  for (Format format : AllConventions()) {
+    if (format.levels != Levels::kUniform) continue;
+    format.clip_percent = 75;
+    // Rank 3 of 4 is the largest, rank 3 of 5 is not.
+    EXPECT_GE(CodeGroup(format, {1, -2, 3, 64}).decoded[3], 60) << FormatSpec(format);
+    const Coded g = CodeGroup(format, {1, -2, 3, -1, 64});
+    EXPECT_LE(std::fabs(g.decoded[4]), 4.01) << FormatSpec(format);
+    EXPECT_EQ(CodeGroup(format, {0, 0, 0, 0, 65504}).decoded[0], 0) << FormatSpec(format);
+    EXPECT_NEAR(CodeGroup(format, {7}).decoded[0], 7, 7.0 / 2048);
+  }
 }
 
 TEST(Rounding, CodesStayInsideTheirWidth) {

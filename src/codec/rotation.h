@@ -3,10 +3,11 @@
 //   k' = M B k,  q' = M B^-1 q  (q' . k' = q . k),  v' = M v,  out = M^T out'
 // B: a factor a channel; M: orthonormal, or nothing.
 //
-// The rotation that the normed formats want is M = H S: random signs, then an orthonormal
-// Walsh-Hadamard transform over blocks of powers of two, the largest that fit first (80 = 64 + 16).
-// It spreads the outliers of single channels over all of them. The signs are the same for all heads
-// and models; B is the balance of K's channels. A calibration may give M as a matrix instead
+// The rotation that the normed formats want, and uniform ones with `had`, is M = H S: random signs,
+// then an orthonormal Walsh-Hadamard transform over blocks of powers of two, the largest that fit
+// first (80 = 64 + 16). It spreads the outliers of single channels over all of them. The signs are
+// the same for all heads and models; B is the balance of K's channels. A calibration may give M as
+// a matrix instead
 // (`rot`), and plain formats may have B alone (`smooth`).
 //
 // The rotated vectors are what a cache holds everywhere, in its window and sinks too: a query is

@@ -11,11 +11,12 @@ namespace {
 
 constexpr int kWidths[] = {2, 3, 4, 5, 6, 8};
 constexpr int kMaxOutliers = 16;
+constexpr int kLeastClip = 50, kMostClip = 99;  // percent
 constexpr int kGroups[] = {16, 32, 64, 128, 256};
 constexpr std::string_view kPossible =
     "possible: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 iq4_nl or "
     "int{2,3,4,5,6,8}[:channel|:token][:g{16,32,64,128,256}][:none|:ext|:min|:zero|:rzero]"
-    "[:prerope][:out{1..16}][:smooth] or "
+    "[:prerope][:out{1..16}][:smooth][:had|:rot][:clip{50..99}] or "
     "tq{1,2,3,4}, fit{2,3,4}, tc{2,3}, tcx{2,3,4}, nest{2,3,4}, each [:mean][:bal][:n8][:rot], or "
     "fp8_e4m3 fp8_e5m2 mxfp4[:c20] nvfp4 nvfp4_4over6, for arrays if4";
 
@@ -101,8 +102,26 @@ Status ParseGroup(std::string_view spec, std::string_view part, int* group) {
   return Status::Ok();
 }
 
+bool IsClip(int percent) { return percent >= kLeastClip && percent <= kMostClip; }
+
+// What options of a uniform format contradict each other; empty where none do.
+std::string_view ConflictOf(const Format& format, Side side) {
+  if (format.hadamard && format.loaded_rotation) return "'had' and 'rot' are two rotations";
+  if (format.pre_rope && format.is_rotated()) {
+    return "'prerope' takes no rotation: RoPE turns pairs of channels, which a rotation mixes";
+  }
+  if (format.clip_percent != 0 && format.outliers != 0) {
+    return "'clip' and 'out' are two ways to treat the same values";
+  }
+  if (format.clip_percent != 0 && side == Side::kV && !format.is_rotated()) {
+    return "V takes 'clip' only where it is rotated, by 'had' or 'rot'";
+  }
+  return "";
+}
+
 // One of the parts behind the width. `seen` marks each kind of option against repetition.
-constexpr int kOptionKinds = 6;  // axis, group, offset, place of RoPE, side-band, smoothing
+// Axis, group, offset, place of RoPE, side-band, smoothing, rotation, clipping.
+constexpr int kOptionKinds = 8;
 Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[kOptionKinds],
                    Format* format) {
   int kind = -1;
@@ -128,6 +147,14 @@ Status ParseOption(std::string_view spec, std::string_view part, bool (&seen)[kO
   } else if (part == "smooth") {
     kind = 5;
     format->smooth = true;
+  } else if (part == "had" || part == "rot") {
+    kind = 6;
+    (part == "had" ? format->hadamard : format->loaded_rotation) = true;
+  } else if (part.starts_with("clip")) {
+    kind = 7;
+    if (!ParseInt(part.substr(4), &format->clip_percent) || !IsClip(format->clip_percent)) {
+      return BadSpec(spec, "clipping '" + std::string(part) + "' is not one of clip50 to clip99");
+    }
   } else {
     return BadSpec(spec, "option '" + std::string(part) + "' is unknown");
   }
@@ -247,6 +274,8 @@ Result<Format> ParseFormat(std::string_view spec, Side side) {
   if (side == Side::kV && format.smooth) return BadSpec(spec, "V does not take 'smooth'");
   if (format.axis == Axis::kChannel && format.group == 0) format.group = kPageTokens;
   if (format.pre_rope && side == Side::kV) return BadSpec(spec, "V takes no 'prerope'");
+  const std::string_view conflict = ConflictOf(format, side);
+  if (!conflict.empty()) return BadSpec(spec, std::string(conflict));
   return format;
 }
 
@@ -262,6 +291,9 @@ std::string FormatSpec(const Format& format) {
   if (format.pre_rope) spec += ":prerope";
   if (format.outliers != 0) spec += ":out" + std::to_string(format.outliers);
   if (format.smooth) spec += ":smooth";
+  if (format.hadamard) spec += ":had";
+  if (format.loaded_rotation) spec += ":rot";
+  if (format.clip_percent != 0) spec += ":clip" + std::to_string(format.clip_percent);
   return spec;
 }
 
@@ -281,11 +313,21 @@ Status CheckFormat(const Format& format, Side side, int head_dim) {
     return Status::InvalidArgument(name + ": a side-band of " + std::to_string(format.outliers) +
                                    " slots is not possible; evenly spaced levels take 0 to 16");
   }
+  if ((format.hadamard || format.clip_percent != 0) && !is_uniform) {
+    return Status::InvalidArgument(name + ": 'had' and 'clip' belong to evenly spaced levels");
+  }
   if (format.is_float()) return Status::Ok();
   if (format.is_normed()) return CheckNormed(format, side, name);
-  if (format.norms_8bit || format.page_mean || format.balanced || format.loaded_rotation) {
-    return Status::InvalidArgument(
-        name + ": page mean, balance, 8-bit norms and rotations belong to tq, tc and fit");
+  if (format.norms_8bit || format.page_mean || format.balanced) {
+    return Status::InvalidArgument(name +
+                                   ": page mean, balance and 8-bit norms belong to tq, tc and fit");
+  }
+  if (format.clip_percent != 0 && !IsClip(format.clip_percent)) {
+    return Status::InvalidArgument(name + ": a clipping to " + std::to_string(format.clip_percent) +
+                                   " % is not possible; possible: 50 to 99");
+  }
+  if (const std::string_view conflict = ConflictOf(format, side); !conflict.empty()) {
+    return Status::InvalidArgument(name + ": " + std::string(conflict));
   }
   if (format.smooth && (!is_uniform || side == Side::kV)) {
     return Status::InvalidArgument(name + ": smoothing belongs to int formats of K");

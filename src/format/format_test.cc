@@ -63,6 +63,62 @@ TEST(FormatSpec, KeysBeforeRopeAndSideBandsPrintAndReadBack) {
   EXPECT_TRUE(Mentions(CheckFormat(other, Side::kV, 64), "side-band of 1"));
 }
 
+TEST(FormatSpec, RotationsAndClippingOfUniformFormatsPrintAndReadBack) {
+  const Format k = *ParseFormat("int2:clip96:rot:rzero:token", Side::kK);
+  EXPECT_TRUE(k.loaded_rotation && k.is_rotated() && k.needs_calibration());
+  EXPECT_EQ(k.clip_percent, 96);
+  EXPECT_EQ(FormatSpec(k), "int2:token:rzero:rot:clip96");
+  EXPECT_EQ(*ParseFormat(FormatSpec(k), Side::kK), k);
+  const Format v = *ParseFormat("int2:had:clip92", Side::kV);
+  EXPECT_TRUE(v.is_rotated() && !v.needs_calibration());
+  EXPECT_EQ(FormatSpec(v), "int2:token:min:had:clip92");
+  EXPECT_EQ(v.EffectiveBits(128), 2.25);  // neither costs a bit
+  // An alias with a rotation is no alias.
+  EXPECT_EQ(FormatSpec(*ParseFormat("int8:token:g32:none:had", Side::kV)),
+            "int8:token:g32:none:had");
+  EXPECT_TRUE(ParseFormat("int4:channel:g32:clip90", Side::kK).ok());
+}
+
+// By the grammar and, for a Format that was put together by hand, by the check.
+TEST(FormatSpec, WhatRotationsAndClippingContradictIsRefused) {
+  const struct {
+    const char* spec;
+    Side side;
+    const char* why;
+  } rows[] = {{"int2:clip96", Side::kV, "V takes 'clip' only where it is rotated"},
+              {"int2:had:rot", Side::kK, "repeats an option"},
+              {"int2:prerope:had", Side::kK, "'prerope' takes no rotation"},
+              {"int2:prerope:rot", Side::kK, "'prerope' takes no rotation"},
+              {"int2:clip96:out1", Side::kK, "two ways"},
+              {"int2:clip", Side::kK, "'clip'"},
+              {"int2:clip49", Side::kK, "'clip49'"},
+              {"int2:clip100", Side::kK, "'clip100'"},
+              {"int2:clip96:clip96", Side::kK, "repeats an option"},
+              {"tq2:clip96", Side::kK, "'clip96'"},
+              {"tq2:had", Side::kK, "'had'"},
+              {"q4_0:had", Side::kK, "q4_0:had"}};
+  for (const auto& row : rows) {
+    const Status status = ParseFormat(row.spec, row.side).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << row.spec;
+    EXPECT_TRUE(Mentions(status, row.why)) << status.message();
+  }
+  Format f = *ParseFormat("int2:clip96", Side::kK);
+  EXPECT_TRUE(Mentions(CheckFormat(f, Side::kV, 64), "only where it is rotated"));
+  f.clip_percent = 100;
+  EXPECT_TRUE(Mentions(CheckFormat(f, Side::kK, 64), "100 %"));
+  f = *ParseFormat("int2:had", Side::kK);
+  f.loaded_rotation = true;
+  EXPECT_TRUE(Mentions(CheckFormat(f, Side::kK, 64), "two rotations"));
+  for (const char* spec : {"tq2", "f16", "mxfp4"}) {
+    f = *ParseFormat(spec, Side::kK);
+    f.clip_percent = 96;
+    EXPECT_TRUE(Mentions(CheckFormat(f, Side::kK, 64), "evenly spaced")) << spec;
+    f.clip_percent = 0;
+    f.hadamard = true;
+    EXPECT_TRUE(Mentions(CheckFormat(f, Side::kK, 64), "evenly spaced")) << spec;
+  }
+}
+
 TEST(FormatSpec, AliasesNameTheirExactMeaningAndPrintAsThemselves) {
   const struct {
     const char* name;
@@ -96,7 +152,7 @@ TEST(FormatSpec, WhatIsLeftOutDependsOnTheSide) {
   EXPECT_EQ(FormatSpec(*ParseFormat("fit3:rot:n8:mean", Side::kK)), "fit3:mean:n8:rot");
   EXPECT_EQ(FormatSpec(*ParseFormat("int4:smooth:token:rzero", Side::kK)),
             "int4:token:rzero:smooth");
-  for (const char* bad : {"int4:smooth", "int4:rot", "fit4:mean", "fit4:smooth", "q4_0:smooth"}) {
+  for (const char* bad : {"int4:smooth", "fit4:mean", "fit4:smooth", "q4_0:smooth"}) {
     EXPECT_EQ(ParseFormat(bad, Side::kV).status().code(), StatusCode::kInvalidArgument) << bad;
   }
   for (const char* bad :
