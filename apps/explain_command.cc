@@ -26,6 +26,7 @@ constexpr char kFooter[] =
     "  kvant explain --group 0.42,-0.13,0.87,0.05,-0.28,0.61,0.17,-0.02";
 
 constexpr char kDefaultPreset[] = "int4";  // f16 would explain nothing
+constexpr char kKiviPrefix[] = "kivi";
 
 struct ExplainOptions {
   std::string shape, model, device = "a100-40gb", group;
@@ -38,6 +39,7 @@ struct ExplainOptions {
 struct Request {
   std::optional<GgufSummary> file;
   std::optional<KvExplanation> cache;  // absent when only a group was asked for
+  std::optional<KiviResidual> kivi;    // of KIVI's presets
   std::vector<float> values;
   std::vector<GroupExample>
       group;  // integer zero, then the other conventions; empty: not asked for
@@ -105,6 +107,9 @@ Request Resolve(const ExplainOptions& options) {
       request.file ? request.file->layer_windows : std::vector<int64_t>();
   request.cache = UnwrapArgument(
       ExplainKv(geometry, spec, options.context_tokens, options.batch, device, windows));
+  if (kv.preset.starts_with(kKiviPrefix)) {
+    request.kivi = ResidualOfKivi(geometry, spec, options.context_tokens);
+  }
   return request;
 }
 
@@ -164,6 +169,14 @@ void AddCacheJson(const KvExplanation& e, Json* json) {
                        {"issue_budget_instructions_per_byte", known(d.IssueBudgetPerByte())}};
 }
 
+Json KiviJson(const KiviResidual& r) {
+  return {{"k_f16_tokens", r.k_tokens},
+          {"v_f16_tokens", r.v_tokens},
+          {"k_bits", Number(r.k_bits)},
+          {"v_bits", Number(r.v_bits)},
+          {"mean_bits", Number(r.mean_bits)}};
+}
+
 Json GroupJson(const GroupExample& e) {
   return {{"offset", OffsetWord(e.format.offset)},
           {"bits", e.format.bits},
@@ -181,6 +194,7 @@ int RunExplain(const ExplainOptions& options) {
   const Request request = Resolve(options);
   if (!options.json) {
     if (request.cache) Write(CacheText(*request.cache));
+    if (request.kivi) Write("\n" + KiviText(*request.kivi, *request.cache));
     if (request.cache && !request.group.empty()) Write("\n");
     if (!request.group.empty()) Write(GroupText(request.values, request.group));
     return kExitDone;
@@ -189,7 +203,10 @@ int RunExplain(const ExplainOptions& options) {
   if (request.file) {
     AddModel(options.model, request.file->file_bytes, request.file->file_hash, &json);
   }
-  if (request.cache) AddCacheJson(*request.cache, &json);
+  if (request.cache) {
+    AddCacheJson(*request.cache, &json);
+    json["kivi_residual"] = request.kivi ? KiviJson(*request.kivi) : Json(nullptr);
+  }
   if (!request.group.empty()) {
     Json group = GroupJson(request.group[0]);
     for (size_t i = 1; i < request.group.size(); ++i) {

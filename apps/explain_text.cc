@@ -169,6 +169,25 @@ std::string CacheText(const KvExplanation& e) {
   return SetupText(e) + "\n" + TokenText(e) + "\n" + ContextText(e) + "\n" + BoundText(e);
 }
 
+std::string KiviText(const KiviResidual& r, const KvExplanation& e) {
+  std::string text =
+      "What KIVI's own bookkeeping would hold: arithmetic only, kvant stores pages\n";
+  Table table({"", "tokens in f16", "bits/value"});
+  const auto add = [&](const char* name, std::string tokens, double bits) {
+    table.Add({name, std::move(tokens), fmt::format("{:.3f}", bits)});
+  };
+  add("KIVI, K", Grouped(r.k_tokens), r.k_bits);
+  add("KIVI, V", Grouped(r.v_tokens), r.v_bits);
+  add("KIVI, both", "", r.mean_bits);
+  add("kvant, all held", Grouped(e.window.tokens), e.ledger.effective_bits);
+  return text + table.Text() +
+         fmt::format(
+             "  KIVI codes {} tokens of K at once and V one token at a time. kvant codes both in\n"
+             "  pages of {}: what a query reads then follows from positions alone, never from how\n"
+             "  the tokens came, and one page table serves K and V.\n",
+             kKiviResidualTokens, e.page_tokens);
+}
+
 std::string GroupText(std::span<const float> values, const std::vector<GroupExample>& group) {
   const GroupExample& e = group[0];
   std::string text =

@@ -12,6 +12,9 @@ namespace kvant::cli {
 
 std::string CacheText(const KvExplanation& e);
 
+// Beside what kvant holds; of KIVI's presets.
+std::string KiviText(const KiviResidual& residual, const KvExplanation& e);
+
 // group[0] is worked through; the others stand beside it.
 std::string GroupText(std::span<const float> values, const std::vector<GroupExample>& group);
 

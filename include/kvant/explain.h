@@ -87,6 +87,21 @@ Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
 HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch,
                    std::span<const int64_t> layer_windows = {});
 
+// What KIVI's own bookkeeping (arXiv 2402.02750) would hold of one sequence: accounting only, no
+// cache stores tokens this way. K is coded in blocks of 128 tokens, so that those behind the last
+// multiple of it wait in 16 bits; V is coded a token at a time, as soon as 128 newer ones exist.
+struct KiviResidual {
+  int64_t k_tokens = 0;  // in 16 bits
+  int64_t v_tokens = 0;
+  double k_bits = 0;  // bits a value, over all tokens and layers
+  double v_bits = 0;
+  double mean_bits = 0;
+};
+inline constexpr int kKiviResidualTokens = 128;
+// What is coded takes what pages of the spec's formats take, padding left out; sinks and window of
+// the spec are not heeded. REQUIRES: CheckKvSpec(spec, geometry), tokens >= 1.
+KiviResidual ResidualOfKivi(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens);
+
 // Stored bytes of one token in all layers and heads, whole pages.
 // REQUIRES: CheckKvSpec(spec, geometry).
 double PageBytesPerToken(const KvGeometry& geometry, const KvSpec& spec);

@@ -302,34 +302,6 @@ TEST(Qjl, LosesToTheLevelsAloneAtEqualBits) {
   }
 }
 
-// ---- KIVI
-
-// Bits a value of KIVI-2 (arXiv 2402.02750; groups of 32, a residual of 128) by context: K keeps
-// the tokens behind the last multiple of 128 in f16, V the newest 128. What is stored costs what
-// the formats of preset kivi2 cost; their window is another, since pages close for K and V at once.
-TEST(Kivi, BitsByContextFollowFromItsResidual) {
-  const double k_stored = Parse("int2:channel:g32:min").EffectiveBits(128);
-  const double v_stored = Parse("int2:token:g32:min", Side::kV).EffectiveBits(128);
-  const auto mix = [](int kept, int tokens, double stored) {
-    return (16.0 * kept + (tokens - kept) * stored) / tokens;
-  };
-  const struct {
-    int tokens;
-    double k, v, mean;
-  } rows[] = {{511, 6.231, 6.256, 6.244}, {512, 3.0, 6.25, 4.625},   {513, 3.025, 6.244, 4.635},
-              {639, 5.58, 5.60, 5.59},    {640, 3.0, 5.6, 4.3},      {1024, 3.0, 4.625, 3.8125},
-              {4096, 3.0, 3.406, 3.203},  {8192, 3.0, 3.203, 3.1015}};
-  for (const auto& row : rows) {
-    const double k = mix(row.tokens % 128, row.tokens, k_stored);
-    const double v = mix(std::min(row.tokens, 128), row.tokens, v_stored);
-    // Printed to three digits behind the point, of 639 tokens to two.
-    const double digits = row.tokens == 639 ? .0051 : .00051;
-    EXPECT_NEAR(k, row.k, digits) << row.tokens;
-    EXPECT_NEAR(v, row.v, digits) << row.tokens;
-    EXPECT_NEAR((k + v) / 2, row.mean, digits) << row.tokens;
-  }
-}
-
 // ---- QServe and Atom
 
 // A page of 8 heads of 128 channels: codes, then 1,024 bytes of scales and as many of zeros.

@@ -190,6 +190,24 @@ HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t token
   return held;
 }
 
+KiviResidual ResidualOfKivi(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens) {
+  KiviResidual residual;
+  residual.k_tokens = tokens % kKiviResidualTokens;
+  residual.v_tokens = std::min<int64_t>(tokens, kKiviResidualTokens);
+  const auto bits_of = [&](const Format& format, int64_t kept) {
+    if (format.is_float()) return static_cast<double>(format.bits);
+    const double share = static_cast<double>(kept) / static_cast<double>(tokens);
+    return share * kFormatF16.bits + (1 - share) * format.EffectiveBits(geometry.head_dim);
+  };
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    const FormatPair pair = LayerFormats(spec, layer);
+    residual.k_bits += bits_of(pair.k, residual.k_tokens) / geometry.layers;
+    residual.v_bits += bits_of(pair.v, residual.v_tokens) / geometry.layers;
+  }
+  residual.mean_bits = (residual.k_bits + residual.v_bits) / 2;
+  return residual;
+}
+
 Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
                                 int64_t context_tokens, int64_t batch, const Device& device,
                                 std::span<const int64_t> layer_windows) {

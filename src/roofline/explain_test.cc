@@ -61,6 +61,36 @@ TEST(ExplainKv, LedgerIsPagesPlusWindowPlusSinksAtEveryLength) {
   }
 }
 
+// Bits a value of KIVI-2 (arXiv 2402.02750) by context, worked out by hand: groups of 32, a
+// residual of 128.
+TEST(ResidualOfKivi, GivesTheWorkedBitsByContext) {
+  const KvSpec kivi2 = *ParseKvPreset("kivi2");
+  const struct {
+    int tokens, k_tokens, v_tokens;
+    double k, v, mean;
+  } rows[] = {{511, 127, 128, 6.231, 6.256, 6.244}, {512, 0, 128, 3.0, 6.25, 4.625},
+              {513, 1, 128, 3.025, 6.244, 4.635},   {639, 127, 128, 5.58, 5.60, 5.59},
+              {640, 0, 128, 3.0, 5.6, 4.3},         {1024, 0, 128, 3.0, 4.625, 3.8125},
+              {4096, 0, 128, 3.0, 3.406, 3.203},    {8192, 0, 128, 3.0, 3.203, 3.1015}};
+  for (const auto& row : rows) {
+    const KiviResidual got = ResidualOfKivi(kLlama2, kivi2, row.tokens);
+    EXPECT_EQ(got.k_tokens, row.k_tokens) << row.tokens;
+    EXPECT_EQ(got.v_tokens, row.v_tokens) << row.tokens;
+    // Printed to three digits behind the point, of 639 tokens to two.
+    const double digits = row.tokens == 639 ? .0051 : .00051;
+    EXPECT_NEAR(got.k_bits, row.k, digits) << row.tokens;
+    EXPECT_NEAR(got.v_bits, row.v, digits) << row.tokens;
+    EXPECT_NEAR(got.mean_bits, row.mean, digits) << row.tokens;
+  }
+  EXPECT_EQ(ResidualOfKivi(kLlama2, kivi2, 5).mean_bits, 16);
+}
+
+TEST(ResidualOfKivi, LayersThatStayF16AreCountedSo) {
+  KvSpec spec = *ParseKvPreset("kivi2");
+  spec.skip_layers = {0, 1, 2};
+  EXPECT_NEAR(ResidualOfKivi(kSmolLm2, spec, 4096).k_bits, (27 * 3.0 + 3 * 16.0) / 30, 1e-12);
+}
+
 TEST(ExplainKv, PageLeavesTheWindowOneTokenAfterTheNextPageIsFull) {
   // Window 64: a query in page 2 reads page 0 as stored, one in page 1 does not.
   EXPECT_EQ(Explain(kSmolLm2, "int4", 128, 1).ledger.code_bytes, 0);
