@@ -1,5 +1,7 @@
 #include "cache_list.h"
 
+#include <fmt/core.h>
+
 #include "failure.h"
 
 namespace kvant::cli {
@@ -22,9 +24,7 @@ CacheList AllPresets(KvFlags kv, const std::optional<KvGeometry>& geometry) {
   return list;
 }
 
-}  // namespace
-
-CacheList ListCaches(const KvFlags& kv, bool sweep, const std::optional<KvGeometry>& geometry) {
+CacheList UnderOnePolicy(const KvFlags& kv, bool sweep, const std::optional<KvGeometry>& geometry) {
   const bool only_preset = kv.k.empty() && kv.v.empty();
   if (sweep && only_preset && kv.preset.empty()) return AllPresets(kv, geometry);
   const bool several = sweep || (kv.preset + kv.k + kv.v).find(',') != std::string::npos;
@@ -40,8 +40,26 @@ CacheList ListCaches(const KvFlags& kv, bool sweep, const std::optional<KvGeomet
   return list;
 }
 
+}  // namespace
+
+CacheList ListCaches(const KvFlags& kv, bool sweep, const std::optional<KvGeometry>& geometry) {
+  const std::vector<KvFlags> policies = kv.Policies();
+  if (policies.size() == 1) return UnderOnePolicy(kv, sweep, geometry);
+  CacheList all;
+  for (const KvFlags& policy : policies) {
+    CacheList list = UnderOnePolicy(policy, sweep, geometry);
+    for (NamedSpec& cache : list.caches) {
+      cache.name += fmt::format("@{}+{}", cache.spec.sinks_tokens, cache.spec.window_tokens);
+      all.caches.push_back(std::move(cache));
+    }
+    all.skipped = std::move(list.skipped);  // the same every time
+  }
+  return all;
+}
+
 KvSpec BaseSpec(const KvFlags& kv, const std::string& preset) {
   KvFlags base = kv;
+  if (kv.Policies().size() > 1) base.sinks = base.windows = "";
   base.preset = preset;
   base.k = base.v = "";
   base.group = 0;

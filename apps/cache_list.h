@@ -22,10 +22,11 @@ struct CacheList {
 
 // What --kv, -ctk and -ctv list; with `sweep` and none of them every preset, less those that the
 // geometry cannot take. Throws a usage error for a listed one that it cannot take. Without a
-// geometry nothing is held against it.
+// geometry nothing is held against it. Where --kv-sinks and --kv-window are lists, all of this
+// under every pair of them, with names as int4@64+256: sinks, then window.
 CacheList ListCaches(const KvFlags& kv, bool sweep, const std::optional<KvGeometry>& geometry);
 
-// A preset under the same policy of sinks and window.
+// A preset under the same policy of sinks and window; under its own where those are lists.
 KvSpec BaseSpec(const KvFlags& kv, const std::string& preset);
 
 }  // namespace kvant::cli

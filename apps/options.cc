@@ -23,6 +23,16 @@ bool ParseNumber(std::string_view text, int64_t* value) {
 
 constexpr char kAutoPreset[] = "auto";
 
+// The one number of a flag that could hold a list; `otherwise` where the flag is not given.
+int OneCount(const std::string& flag, const std::string& text, int otherwise) {
+  if (text.empty()) return otherwise;
+  const std::vector<int64_t> counts = ParseCounts(flag, text);
+  if (counts.size() != 1) {
+    throw UsageError(fmt::format("{} '{}' is a list, which only eval and tasks take", flag, text));
+  }
+  return static_cast<int>(counts[0]);
+}
+
 void SetGroup(int group, Format* format) {
   if (!format->is_float()) format->group = group;
 }
@@ -48,13 +58,9 @@ void KvFlags::AddFormat(CLI::App& command) {
 }
 
 void KvFlags::AddPolicy(CLI::App& command) {
-  command.add_option("--kv-sinks", sinks_tokens, "First tokens kept in f16, 0 to 64 [4]")
-      ->type_name("N")
-      ->check(Count(0, kPageTokens));
-  command
-      .add_option("--kv-window", window_tokens, "Newest tokens kept in f16, a multiple of 64 [64]")
-      ->type_name("N")
-      ->check(Count(0, 1 << 20));
+  command.add_option("--kv-sinks", sinks, "First tokens kept in f16, 0 to 64 [4]")->type_name("N");
+  command.add_option("--kv-window", windows, "Newest tokens kept in f16, a multiple of 64 [64]")
+      ->type_name("N");
   command
       .add_option("--kv-skip-layers", skip_layers, "Layers that stay in f16, for example 0,1,28-29")
       ->type_name("LIST");
@@ -102,6 +108,23 @@ std::vector<KvSpec> KvFlags::Specs() const {
   return specs;
 }
 
+std::vector<KvFlags> KvFlags::Policies() const {
+  LoadedCalibration();  // once for all copies
+  const std::vector<std::string> first = SplitList(sinks), newest = SplitList(windows);
+  const size_t count = std::max(first.size(), newest.size());
+  if (std::min(first.size(), newest.size()) != 1 && first.size() != newest.size()) {
+    throw UsageError(
+        fmt::format("--kv-sinks '{}' and --kv-window '{}' do not pair: {} and {} counts", sinks,
+                    windows, first.size(), newest.size()));
+  }
+  std::vector<KvFlags> policies(count, *this);
+  for (size_t i = 0; i < count; ++i) {
+    policies[i].sinks = first[first.size() == 1 ? 0 : i];
+    policies[i].windows = newest[newest.size() == 1 ? 0 : i];
+  }
+  return policies;
+}
+
 // The formats that the calibration chose for each layer.
 KvSpec KvFlags::AutoSpec() const {
   if (!k.empty() || !v.empty() || group != 0) {
@@ -136,8 +159,8 @@ void KvFlags::ApplyPolicy(KvSpec* spec) const {
     SetGroup(group, &spec->k);
     SetGroup(group, &spec->v);
   }
-  if (sinks_tokens >= 0) spec->sinks_tokens = sinks_tokens;
-  if (window_tokens >= 0) spec->window_tokens = window_tokens;
+  spec->sinks_tokens = OneCount("--kv-sinks", sinks, spec->sinks_tokens);
+  spec->window_tokens = OneCount("--kv-window", windows, spec->window_tokens);
   if (!skip_layers.empty())
     spec->skip_layers = ParseIntList("--kv-skip-layers", skip_layers, 0, 1023);
   // A shape that any format could stand on: only what is wrong by itself is refused here.

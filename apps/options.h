@@ -15,7 +15,7 @@ namespace kvant::cli {
 struct KvFlags {
   std::string preset, k, v;
   int group = 0;
-  int sinks_tokens = -1, window_tokens = -1;  // -1: as the library has it
+  std::string sinks, windows;  // counts of tokens; empty: as the preset or the library has it
   std::string skip_layers;
   std::string budget;
   std::string calibration;
@@ -29,6 +29,9 @@ struct KvFlags {
   KvSpec Spec() const;
   // The same where the flags hold lists: every preset, or every K format with every V format.
   std::vector<KvSpec> Specs() const;
+  // The same flags once for each pair of --kv-sinks and --kv-window, where these hold lists: item
+  // by item, a single number with every item of the other.
+  std::vector<KvFlags> Policies() const;
   int64_t BudgetBytes() const;  // 0: none
 
  private:
