@@ -88,6 +88,16 @@ def test_explain_skips_layers():
     assert report["kv"]["bytes_per_token"] == (27 * 6120 + 3 * 23040) / 30
 
 
+def test_explain_prints_kivis_bookkeeping_beside_the_pages():
+    report = json_of("explain", "--shape", "32,32,128", "-c", 513, "--kv", "kivi2", "--json")
+    residual = report["kivi_residual"]
+    assert (residual["k_f16_tokens"], residual["v_f16_tokens"]) == (1, 128)
+    assert residual["mean_bits"] == pytest.approx(4.635, abs=5e-4)
+    text = output_of("explain", "--shape", "32,32,128", "-c", 513, "--kv", "kivi2")
+    assert "4.635" in text and f"{report['ledger']['effective_bits']:.3f}" in text
+    assert explain()["kivi_residual"] is None
+
+
 def test_explain_measures_this_machine():
     report = json_of("explain", "--shape", "1,1,64", "--device", "cpu", "--json")
     assert report["device"]["read_GBps"] > 0 and report["compute_ms"] is None
@@ -121,6 +131,8 @@ def test_explain_measures_this_machine():
     (["run", "-m", MODEL, "-p", "x", "--kv", "plain4", "--kv-group", "7"], ["group of 7"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-window", "65"], ["65", "multiple of 64"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-sinks", "65"], ["65"]),
+    (["run", "-m", MODEL, "-p", "x", "--kv-window", "0,64"], ["--kv-window", "0,64", "eval and tasks"]),
+    (["run", "-m", MODEL, "-p", "x", "-ctv", "int2:clip92"], ["int2:clip92", "rotated"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-skip-layers", "30"], ["layer 30", "29"]),
     (["run", "-m", MODEL, "-p", "x", "--kv-budget", "lots"], ["lots"]),
     (["run", "-m", MODEL, "-p", "x", "-fa", "off"], ["off", "fused"]),
@@ -132,6 +144,7 @@ def test_explain_measures_this_machine():
     (["eval", "-m", MODEL], ["file"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--mode", "guess"], ["guess", "prefill"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--ctx", "1"], ["--ctx 1"]),
+    (["eval", "-m", MODEL, "-f", TEXT, "--kv-sinks", "0,4,8", "--kv-window", "0,64"], ["0,4,8", "0,64", "pair"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--base", "f15"], ["f15"]),
     (["eval", "-m", MODEL, "-f", TEXT, "--kv", "int4,int9"], ["int9"]),
     (["bench"], ["-m"]),

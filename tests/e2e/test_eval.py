@@ -58,6 +58,18 @@ def test_eval_of_several_caches_is_one_table_and_one_report(tmp_path):
     assert alone["contexts"][0]["mean_kl"] == report["contexts"][5]["mean_kl"]
 
 
+def test_eval_takes_lists_of_sinks_and_windows():
+    report = eval_json("-f", TEXT, "--kv", "tq2,int2:token:had:clip92", "--kv-sinks", "0,16", "--kv-window", "0,128",
+                       "--ctx", 256, "--tokens", 16, "--no-speed", "--no-floor")
+    assert [(t["preset"], t["kv_sinks_tokens"], t["kv_window_tokens"]) for t in report["tests"]] == [
+        ("tq2@0+0", 0, 0), ("int2:token:had:clip92@0+0", 0, 0),
+        ("tq2@16+128", 16, 128), ("int2:token:had:clip92@16+128", 16, 128)]
+    kl = [c["mean_kl"] for c in report["contexts"]]
+    assert kl[0] > kl[2] > 0 and kl[1] > kl[3] > 0
+    one = eval_json("-f", TEXT, "--kv", "tq2", "--kv-window", "64,128", "--ctx", 64, "--tokens", 2, "--no-speed")
+    assert [t["preset"] for t in one["tests"]] == ["tq2@4+64", "tq2@4+128"]
+
+
 def test_eval_sweeps_every_preset():
     report = eval_json("-f", TEXT, "--sweep", "--no-speed", "--no-floor", "--ctx", 64, "--tokens", 2)
     names = [test["preset"] for test in report["tests"]] + [skipped["preset"] for skipped in report["skipped"]]
