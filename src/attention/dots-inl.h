@@ -256,9 +256,9 @@ struct DotTile {
 };
 
 // Dots of lane blocks [first_block, first_block + num_blocks) with the vectors x: [rows][x_stride].
-// finish(row, lane, sums) gets the 16 sums over steps of codes * x[row]; lane counts from
-// first_block. They come straight from the registers: a round trip through memory cost 5 % of an
-// int4 page.
+// finish(row, lane, sums) gets the 16 sums over steps of codes * x[row], of lower rows first; lane
+// counts from first_block. They come straight from the registers: a round trip through memory cost
+// 5 % of an int4 page.
 template <int kLow, int kHigh, Code kCode, typename Finish>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
                       int end_step, int rows, const int8_t* x, int x_stride, Stream& stream,

@@ -109,6 +109,16 @@ constexpr int FigureOf(int slot, int row) { return slot * kLaneBlock + 4 * row; 
 // A rounded vector takes whole 64-byte blocks.
 inline int RoundedBytes(int count) { return (count + 63) / 64 * 64; }
 
+// What meets the codes in a dot is rounded to terms of 8 bits, each in -127..127:
+//   x ~ step * (first + second / 254)
+// One is enough where codes lose more than its rounding does. Keys of 8 bits in long heads lose
+// less: few channels, large in the query or in the scales of K, set the step of all. There a second
+// dot over the same codes leaves 1 / 254 of that error.
+constexpr int KeyTerms(int code_bits, int padded_dim) {
+  return code_bits == 8 && padded_dim > kPageTokens ? kMaxTerms : 1;
+}
+constexpr float kSecondUnit = 1.0f / 254.0f;  // in steps
+
 // Writes count values as bytes in the order of PackQuads, the last block filled with zeros; gives
 // the sum of them all, spread over lanes. rounded_at(i): lanes i .. i + 15, in -127..127.
 template <typename RoundedAt>
@@ -166,12 +176,17 @@ inline void RoundGroups(const float* x, int count, int group, float centre, int 
   }
 }
 
+// What the lanes of four rows add up to, a quad of lanes each.
+KVANT_INLINE F SumRows(const I (&rows)[4]) {
+  return ToFloat(ReduceAddI4(rows[0], rows[1], rows[2], rows[3]));
+}
+
 // The figures of all rows of a slot: the step, and the constant: the offsets' share less what the
 // centre of the codes adds to the dots.
-//   constant: per-lane sums of the offsets' share      units: per-lane sums of the rounded values
-KVANT_INLINE void StoreFigures(int slot, F step, F centre, const F (&constant)[4],
-                               const I (&units)[4], SegmentScratch& s) {
-  const F middle = Mul(centre, ToFloat(ReduceAddI4(units[0], units[1], units[2], units[3])));
+//   constant: per-lane sums of the offsets' share      units: sums of the rounded values
+KVANT_INLINE void StoreFigures(int slot, F step, F centre, const F (&constant)[4], F units,
+                               SegmentScratch& s) {
+  const F middle = Mul(centre, units);
   const F sums = ReduceAdd4(constant[0], constant[1], constant[2], constant[3]);
   Store(s.step + FigureOf(slot, 0), step);
   Store(s.constant + FigureOf(slot, 0), Sub(sums, Mul(step, middle)));
@@ -209,20 +224,20 @@ KVANT_INLINE void FoldSlot64(const MetadataReader& reader, F centre, const std::
     StoreB(to + r() * 64, packed);
     units[r()] = SumBytes(units[r()], packed);
   });
-  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, units, s);
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, SumRows(units), s);
 }
 
-// The same for vectors of any length; the products wait in memory.
-//   scales: [count] f16      x[r]: [count] values      to: [NR][RoundedBytes(count)]
-template <int NR>
+// The same for vectors of any length and terms; the products wait in memory.
+//   scales: [count] f16      x[r]: [count] values      to: [NR][kTerms][RoundedBytes(count)]
+template <int NR, int kTerms>
 KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std::byte* scales,
                               const float* const (&x)[NR], int count, int slot, int8_t* to,
                               SegmentScratch& s) {
   F amax[4], constant[4];
-  I units[4];
+  I units[4], second_units[4];
   Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
     amax[r()] = constant[r()] = Zero();
-    units[r()] = ZeroI();
+    units[r()] = second_units[r()] = ZeroI();
   });
   for (int i = 0; i < count; i += kLaneBlock) {
     F scale, centred;
@@ -238,32 +253,43 @@ KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std:
   const F inverse = InverseStep(largest);
   Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
     const F factor = LaneQuad<r()>(inverse);
-    units[r()] = PackRounded(count, to + r() * RoundedBytes(count),
-                             [&](int i) { return Round(Mul(Load(s.product[r()] + i), factor)); });
+    const auto in_steps = [&](int i) { return Mul(Load(s.product[r()] + i), factor); };
+    int8_t* const first = to + r() * kTerms * RoundedBytes(count);
+    units[r()] = PackRounded(count, first, [&](int i) { return Round(in_steps(i)); });
+    if constexpr (kTerms == 2) {
+      second_units[r()] = PackRounded(count, first + RoundedBytes(count), [&](int i) {
+        const F x = in_steps(i), left = Sub(x, ToFloat(Round(x)));  // half a step at most, exact
+        return Round(Mul(left, Set(1.0f / kSecondUnit)));
+      });
+    }
   });
-  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, units, s);
+  F all_units = SumRows(units);
+  if constexpr (kTerms == 2) {
+    all_units = Fma(SumRows(second_units), Set(kSecondUnit), all_units);
+  }
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, all_units, s);
 }
 
 // The same for many slots; constant becomes what no code carries. Slots are independent of each
 // other, so their chains of reductions overlap. Asks for `lines` lines a slot.
 //   scales_of(slot) -> [count] f16 scales      x_of(slot, row) -> [count] values
-template <int NR, typename ScalesOf, typename VectorOf>
+template <int NR, int kTerms, typename ScalesOf, typename VectorOf>
 inline void FoldSlots(const SideLayout& side, int slots, int count, const ScalesOf& scales_of,
                       const VectorOf& x_of, int lines, Stream& stream, SegmentScratch& s) {
   const MetadataReader reader(side);
   const F centre = Set(CentreOf(side.format));
-  const int slot_bytes = NR * RoundedBytes(count);
+  const int slot_bytes = NR * kTerms * RoundedBytes(count);
   for (int slot = 0; slot < slots; ++slot) {
     const float* x[NR];
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA { x[r()] = x_of(slot, r()); });
     int8_t* const to = s.rounded + slot * slot_bytes;
     stream.Burst(lines);
-    if (count == 64) {
+    if (kTerms == 1 && count == 64) {
       const auto value = [&](auto r, auto v)
                              KVANT_INLINE_LAMBDA { return Load(x[r()] + v() * kLaneBlock); };
       FoldSlot64<NR>(reader, centre, scales_of(slot), value, slot, to, s);
     } else {
-      FoldSlotAny<NR>(reader, centre, scales_of(slot), x, count, slot, to, s);
+      FoldSlotAny<NR, kTerms>(reader, centre, scales_of(slot), x, count, slot, to, s);
     }
   }
 }

@@ -135,7 +135,12 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
       if (side.format.axis == Axis::kToken) {
         ScoreTokenSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
       } else if constexpr (kCode == Code::kPlain) {
-        ScoreChannelSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
+        if constexpr (kLow == 8) {
+          if (KeyTerms(kLow, side.padded_dim) == 2) {
+            return ScoreChannelSegment<kLow, kHigh, kCode, 2>(segment, levels, rows, stream, s);
+          }
+        }
+        ScoreChannelSegment<kLow, kHigh, kCode, 1>(segment, levels, rows, stream, s);
       }
     }
   });

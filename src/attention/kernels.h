@@ -62,22 +62,23 @@ inline constexpr int kMaxChannelGroups = kMaxPaddedDim / 16;
 inline constexpr int kMaxTokenGroups = kSegmentTokens / 16;
 inline constexpr int kMaxSlots = kSegmentBlocks * kMaxChannelGroups;
 inline constexpr int kMaxFigures = 16 * kMaxSlots;
-inline constexpr int kMaxRoundedBytes = kMaxSlots * kMaxRows * kPageTokens;
+inline constexpr int kMaxTerms = 2;  // of a rounded vector
+inline constexpr int kMaxRoundedBytes = kMaxTokenGroups * kMaxRows * kMaxTerms * kMaxPaddedDim;
 static_assert(kMaxSlots >= kMaxTokenGroups);
-static_assert(kMaxRoundedBytes >= kMaxTokenGroups * kMaxRows * kMaxPaddedDim);
+static_assert(kMaxRoundedBytes >= kMaxSlots * kMaxRows * kPageTokens);
 
 // One thread's working memory, 64-byte aligned, zero before first use. Figures of a row of a slot
 // stand at 16 * slot + 4 * row.
 struct alignas(64) SegmentScratch {
   float scores[kMaxRows][kSegmentTokens];  // scores, then probabilities
-  float step[kMaxFigures];                 // value of one unit of a rounded vector
+  float step[kMaxFigures];                 // value of one unit of a rounded vector's first term
   float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
   float mass[kMaxFigures];                 // sum of the vector before rounding
   float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in; or turned queries
   float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
   float centred[kMaxPaddedDim];            // value of the middle code of each group
   float scale[kMaxPaddedDim];
-  int8_t rounded[kMaxRoundedBytes];         // [slot][row][length], see PackQuads
+  int8_t rounded[kMaxRoundedBytes];         // [slot][row][term][length], see PackQuads
   float keys[kMaxPaddedDim * kPageTokens];  // K before RoPE: decoded, of one block
 };
 

@@ -9,6 +9,7 @@ inline int TokensOfGroup(const SideLayout& side) {
 // K per channel, first half: the scales are folded into the query, q'_c = q_c * s_c, once for every
 // row of groups. All slots of a segment come first: they are independent, and so are the dots that
 // follow; one after the other each would wait for its own chain of reductions.
+template <int kTerms>
 inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, Stream& stream,
                                SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
@@ -22,20 +23,22 @@ inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, 
     return ref.page + (static_cast<int64_t>(token) >> shift) * side.padded_dim * 2;
   };
   WithRows(rows.rows, [&](auto nr) {
-    FoldSlots<decltype(nr)::value>(
+    FoldSlots<decltype(nr)::value, kTerms>(
         side, segment.num_blocks * groups, side.padded_dim, scales_of,
         [&](int, int r) { return rows.q[r]; },
         stream.BurstLines(segment.num_blocks * groups, stream.all_lines() * 13 / 16), stream, s);
   });
 }
 
-template <int kLow, int kHigh, Code kCode>
+// A tile's vectors are the terms of its rows: [row][term].
+template <int kLow, int kHigh, Code kCode, int kTerms>
 inline void ScoreChannelSegment(const Segment& segment, const uint8_t* levels,
                                 const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side);
   const int steps = side.padded_dim / kStep, stride = RoundedBytes(side.padded_dim);
-  FoldChannelQueries(segment, rows, stream, s);
+  const int vectors = rows.rows * kTerms;
+  FoldChannelQueries<kTerms>(segment, rows, stream, s);
   int slot = 0;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];
@@ -45,13 +48,18 @@ inline void ScoreChannelSegment(const Segment& segment, const uint8_t* levels,
       float* const scores = s.scores[0] + i * kPageTokens + token;
       const float* const step = s.step + FigureOf(slot, 0);
       const float* const constant = s.constant + FigureOf(slot, 0);
-      const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
-        Store(scores + r * kSegmentTokens + lane,
-              Fma(dot, Set(step[FigureOf(0, r)]), Set(constant[FigureOf(0, r)])));
+      const auto finish = [=](int v, int lane, F dot) KVANT_INLINE_LAMBDA {
+        const int figure = FigureOf(0, v / kTerms);
+        float* const at = scores + v / kTerms * kSegmentTokens + lane;
+        if (v % kTerms == 0) {
+          Store(at, Fma(dot, Set(step[figure]), Set(constant[figure])));
+        } else {
+          Store(at, Fma(dot, Set(step[figure] * kSecondUnit), Load(at)));
+        }
       };
       DotPlanes<kLow, kHigh, kCode>(planes, token / kLaneBlock, group / kLaneBlock, 0, steps,
-                                    rows.rows, s.rounded + slot * rows.rows * stride, stride,
-                                    stream, finish);
+                                    vectors, s.rounded + slot * vectors * stride, stride, stream,
+                                    finish);
       ++slot;
     }
   }
