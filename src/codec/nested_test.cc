@@ -83,8 +83,10 @@ TEST(Nested, LevelsAreTheMeansOfTheirCells) {
   }
 }
 
-// Relative squared error on normal vectors; with lengths kept, 2 - 2 sqrt(1 - mse) of the table,
-// and the spread of lengths under codes that no norm of their own corrects: mse / (2 D) at most.
+// Relative squared error on normal vectors: those at the angle that the table's mse makes, as long
+// as the norm of the 4-bit code says (keys: as the original; values: so that 4 bits reach as far
+// along it), and the spread of lengths under codes that no norm of their own corrects: mse / (2 D)
+// at most.
 TEST(Nested, ErrorIsThatOfTheTable) {
   constexpr double kMse[] = {.1203, .0349, .0095};
   for (int bits = 2; bits <= 4; ++bits) {
@@ -101,7 +103,8 @@ TEST(Nested, ErrorIsThatOfTheTable) {
           }
         }
       }
-      const double want = 2 - 2 * std::sqrt(1 - kMse[bits - 2]);
+      const double length = side == Side::kK ? 1 : 1 / std::sqrt(1 - kMse[2]);
+      const double want = length * length - 2 * length * std::sqrt(1 - kMse[bits - 2]) + 1;
       EXPECT_NEAR(error / square, want, .04 * want) << bits;
     }
   }

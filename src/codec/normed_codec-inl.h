@@ -81,10 +81,21 @@ void TakeMean(const NormedPlan& plan, const std::byte* source, int first, int8_t
 
 // ---- norms
 
-float NormOf(const NormedPlan& plan, float length, int32_t squares) {
+// |z|: what lengths are brought to before vectors are coded.
+float UnitOf(const NormedPlan& plan) {
+  return plan.table.sigma * __builtin_sqrtf(static_cast<float>(plan.head_dim));
+}
+
+// K: makes the decoded vector as long as r. squares: of its levels.
+float KeyNorm(const NormedPlan& plan, float length, int32_t squares) {
   return length > 0 && squares > 0
              ? length * plan.table.sigma / __builtin_sqrtf(static_cast<float>(squares))
              : 0.0f;
+}
+
+// V: gives the decoded vector the product |r|^2 with r. products: of z with its levels.
+float ValueNorm(const NormedPlan& plan, float length, float products) {
+  return products > 0 ? length * (plan.table.sigma * UnitOf(plan)) / products : 0.0f;
 }
 
 // Stores the norms of tokens [first, 64); those before it are 0.
@@ -126,7 +137,7 @@ void LoadKeyTile(const NormedPlan& plan, const std::byte* source, int lane, cons
     tile.z[c] = r;
     squares = squares + r * r;
   }
-  const float unit = plan.table.sigma * __builtin_sqrtf(static_cast<float>(plan.head_dim));
+  const float unit = UnitOf(plan);
   Floats factor{};
   for (int l = 0; l < kTileLanes; ++l) {
     const float length = __builtin_sqrtf(squares[l]);
@@ -144,7 +155,7 @@ void EncodeKeys(const NormedPlan& plan, const std::byte* source, int first, Bloc
     LoadKeyTile(plan, source, lane, seen, block, tile);
     CodeTile(plan, tile);
     for (int l = 0; l < kTileLanes; ++l) {
-      block.norm[lane + l] = NormOf(plan, block.length[lane + l], tile.lane_squares[l]);
+      block.norm[lane + l] = KeyNorm(plan, block.length[lane + l], tile.lane_squares[l]);
     }
     for (int q = 0; q < plan.steps * 4; ++q) tile.quads[q] &= reinterpret_cast<Bits>(seen);
     StorePlanes(plan, tile.quads, lane, codes);
@@ -153,9 +164,9 @@ void EncodeKeys(const NormedPlan& plan, const std::byte* source, int first, Bloc
 
 void EncodeValues(const NormedPlan& plan, const std::byte* source, int first, Block& block,
                   Tile& tile, std::byte* codes) {
-  const float unit = plan.table.sigma * __builtin_sqrtf(static_cast<float>(plan.head_dim));
+  const float unit = UnitOf(plan);
   float factor[kPageTokens];
-  int32_t squares[kPageTokens] = {};
+  LaneSum products[kPageTokens];
   for (int t = 0; t < plan.rows; ++t) {
     LaneSum sum;
     for (int lane = 0; lane < plan.lanes; lane += kTileLanes) {
@@ -171,12 +182,12 @@ void EncodeValues(const NormedPlan& plan, const std::byte* source, int first, Bl
       tile.z[t] = LoadRow(plan, source, t, lane, tile.used) * factor[t];
     }
     CodeTile(plan, tile);
-    for (int t = first; t < plan.rows; ++t) {
-      for (int l = 0; l < kTileLanes; ++l) squares[t] += tile.row_squares[t][l];
-    }
+    for (int t = first; t < plan.rows; ++t) products[t].Add(lane, tile.row_products[t]);
     StorePlanes(plan, tile.quads, lane, codes);
   }
-  for (int t = 0; t < plan.rows; ++t) block.norm[t] = NormOf(plan, block.length[t], squares[t]);
+  for (int t = 0; t < plan.rows; ++t) {
+    block.norm[t] = ValueNorm(plan, block.length[t], products[t].ByHalves());
+  }
 }
 
 void EncodeNormed(const NormedPlan& plan, const std::byte* source, int first_token,

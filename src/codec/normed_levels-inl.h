@@ -6,28 +6,28 @@ struct Tile {
   Floats z[kMaxRows];        // in units of the levels
   Bits quads[kMaxRows / 4];  // codes, a byte a row
   Bytes choices[kMaxRows][kMaxStates];
-  Ints lane_squares;           // squared levels of each lane, summed over rows
-  Ints row_squares[kMaxRows];  // of each row
-  Ints used;                   // lanes in use: -1
-  int first_row, end_row;      // rows that count
+  Ints lane_squares;              // squared levels of each lane, summed over rows
+  Floats row_products[kMaxRows];  // values of each row times their levels
+  Ints used;                      // lanes in use: -1
+  int first_row, end_row;         // rows that count
 };
 
 void ClearTile(const NormedPlan& plan, int used_lanes, int first_row, Tile& tile) {
   const int rows = plan.steps * 16;
   __builtin_memset(tile.quads, 0, static_cast<size_t>(rows / 4) * sizeof tile.quads[0]);
-  __builtin_memset(tile.row_squares, 0, static_cast<size_t>(rows) * sizeof tile.row_squares[0]);
   tile.lane_squares = Ints{};
   tile.used = LanesFrom(0, used_lanes);
   tile.first_row = first_row;
   tile.end_row = plan.rows;
 }
 
-// Books the codes and squared levels of one row.
-inline void BookRow(int row, const Ints& code, const Ints& squares, Tile& tile) {
-  const Ints used = squares & tile.used;
+inline void BookCodes(int row, const Ints& code, Tile& tile) {
   tile.quads[row / 4] |= reinterpret_cast<Bits>(code & tile.used) << (row % 4 * 8);
-  tile.lane_squares += used;
-  tile.row_squares[row] = used;
+}
+// Of a row that counts.
+inline void BookLevels(int row, const Ints& level, Tile& tile) {
+  tile.lane_squares += level * level & tile.used;
+  tile.row_products[row] = Masked(tile.z[row] * __builtin_convertvector(level, Floats), tile.used);
 }
 
 // Any ascending table.
@@ -36,13 +36,14 @@ void NearestOfAll(const NormedPlan& plan, Tile& tile) {
   const int8_t* levels = plan.table.levels;
   for (int row = tile.first_row; row < tile.end_row; ++row) {
     const Floats z = tile.z[row];
-    Ints index{}, squares = Ints{} + levels[0] * levels[0];
+    Ints index{}, level = Ints{} + levels[0];
     for (int i = 1; i < count; ++i) {
       const Ints above = z > 0.5f * static_cast<float>(levels[i - 1] + levels[i]);
       index -= above;
-      squares += above & (levels[i] * levels[i] - levels[i - 1] * levels[i - 1]);
+      level += above & (levels[i] - levels[i - 1]);
     }
-    BookRow(row, index, squares, tile);
+    BookCodes(row, index, tile);
+    BookLevels(row, level, tile);
   }
 }
 
@@ -52,13 +53,14 @@ void NearestLevels(const NormedPlan& plan, Tile& tile) {
   const int8_t* levels = plan.table.levels + half;
   for (int row = tile.first_row; row < tile.end_row; ++row) {
     const Floats z = tile.z[row], magnitude = z < 0.0f ? -z : z;
-    Ints index{}, squares = Ints{} + levels[0] * levels[0];
+    Ints index{}, level = Ints{} + levels[0];
     for (int i = 1; i < half; ++i) {
       const Ints above = magnitude > 0.5f * static_cast<float>(levels[i - 1] + levels[i]);
       index -= above;
-      squares += above & (levels[i] * levels[i] - levels[i - 1] * levels[i - 1]);
+      level += above & (levels[i] - levels[i - 1]);
     }
-    BookRow(row, z < 0.0f ? half - 1 - index : half + index, squares, tile);
+    BookCodes(row, z < 0.0f ? half - 1 - index : half + index, tile);
+    BookLevels(row, z < 0.0f ? -level : level, tile);
   }
 }
 
@@ -72,8 +74,6 @@ int RowOfChain(int steps, int n) {
 template <int kBits, int kWindow>
 void FollowPaths(const NormedPlan& plan, const Floats* cost, Tile& tile) {
   constexpr int kStateBits = kWindow - kBits, kStates = 1 << kStateBits;
-  int32_t square[1 << kWindow];
-  for (int w = 0; w < 1 << kWindow; ++w) square[w] = plan.table.levels[w] * plan.table.levels[w];
   Ints state{};
   Floats least = cost[0];
   for (int s = 1; s < kStates; ++s) {
@@ -88,12 +88,12 @@ void FollowPaths(const NormedPlan& plan, const Floats* cost, Tile& tile) {
       choice |= (state == s) & __builtin_convertvector(tile.choices[n][s], Ints);
     }
     const Ints window = state | choice << kStateBits;
-    Ints squares{};
-    if (row >= tile.first_row && row < tile.end_row) {
-      for (int l = 0; l < kTileLanes; ++l) squares[l] = square[window[l]];
-    }
-    BookRow(row, window & ((1 << kBits) - 1), squares, tile);
     state = window >> kBits;
+    BookCodes(row, window & ((1 << kBits) - 1), tile);
+    if (row < tile.first_row || row >= tile.end_row) continue;
+    Ints level{};
+    for (int l = 0; l < kTileLanes; ++l) level[l] = plan.table.levels[window[l]];
+    BookLevels(row, level, tile);
   }
 }
 

@@ -5,8 +5,10 @@
 // rotated already):
 //   r = x - mean of the page (page_mean), z = r * sigma * sqrt(D) / |r|
 //   codes: z to levels; Lloyd-Max the nearest, trellis the path of least square error
-//   norm = |r| * sigma / |levels|, so that the decoded vector is as long as r:
-//   x ~ mean + norm / sigma * level
+//   x ~ mean + norm / sigma * level, with
+//   K: norm = |r| * sigma / |levels|, so that the decoded vector is as long as r
+//   V: norm = |r|^2 * sigma / (r . levels), so that its product with r is |r|^2: what many tokens
+//   add up to is then as long as it was, and their errors are at right angles to them
 // Trellis: the chain of a lane runs through all rows of a block in the order byte by byte, element
 // 16 * step + 4 * quad + byte: next quad, then next step, then next byte. So the window of an
 // element lies in the bits that follow its own in the same byte, or in the byte of the next unit,
