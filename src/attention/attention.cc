@@ -7,6 +7,7 @@
 #include <string>
 
 #include "attention/kernels.h"
+#include "attention/segment_window.h"
 #include "codec/rotation.h"
 
 namespace kvant {
@@ -42,75 +43,6 @@ ThreadMemory Carve(AlignedBuffer& buffer, int padded_dim) {
 
 // Max and sum of a split state lie behind its weighted sums.
 int64_t StateFloats(int padded_dim) { return padded_dim + kLaneBlock; }
-
-// A planned segment as the kernels take it, with the addresses of its pages.
-struct BoundSegment {
-  int index = -1;  // into the plan's segments
-  Segment segment;
-};
-
-void Bind(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int index,
-          BoundSegment& bound) {
-  const AttentionPlan::PlannedSegment& planned = plan.segments()[static_cast<size_t>(index)];
-  const Run& run =
-      tasks[static_cast<size_t>(planned.task)].view.runs[static_cast<size_t>(planned.run)];
-  const int block_tokens = run.layout->k.block_tokens, page_tokens = run.layout->tokens;
-  const int begin = static_cast<int>(planned.begin - run.first_position);
-  const int end = static_cast<int>(planned.end - run.first_position);
-  const std::byte* const* page = run.pages + begin / page_tokens;
-  int block = begin % page_tokens / block_tokens;
-  int token = begin / block_tokens * block_tokens;
-  bound.index = index;
-  bound.segment.first_position = run.first_position + token;
-  bound.segment.rope = &tasks[static_cast<size_t>(planned.task)].view.rope;
-  bound.segment.layout = run.layout;
-  bound.segment.num_blocks = 0;
-  for (; token < end; token += block_tokens) {
-    BlockRef& ref = bound.segment.blocks[bound.segment.num_blocks++];
-    ref.page = *page;
-    ref.block = block;
-    ref.begin = std::max(begin - token, 0);
-    ref.end = std::min(end - token, block_tokens);
-    if (++block * block_tokens < page_tokens) continue;
-    block = 0;
-    ++page;
-  }
-}
-
-// Asks for the page addresses that Bind will read: in a large batch they come from far away.
-void PrefetchAddresses(const AttentionPlan& plan, std::span<const AttentionTask> tasks, int index) {
-  const AttentionPlan::PlannedSegment& planned = plan.segments()[static_cast<size_t>(index)];
-  const Run& run =
-      tasks[static_cast<size_t>(planned.task)].view.runs[static_cast<size_t>(planned.run)];
-  const int page_tokens = run.layout->tokens;
-  __builtin_prefetch(run.pages + (planned.begin - run.first_position) / page_tokens);
-  __builtin_prefetch(run.pages + (planned.end - 1 - run.first_position) / page_tokens);
-}
-
-// The segment that a thread reads and the one that it will read next, whose first bytes the kernels
-// ask for ahead.
-class SegmentWindow {
- public:
-  SegmentWindow(const AttentionPlan& plan, std::span<const AttentionTask> tasks)
-      : plan_(plan), tasks_(tasks) {}
-
-  // next: -1 if unknown.
-  BoundSegment& Move(int index, int next) {
-    if (bound_[now_].index != index) now_ = 1 - now_;
-    if (bound_[now_].index != index) Bind(plan_, tasks_, index, bound_[now_]);
-    BoundSegment &now = bound_[now_], &then = bound_[1 - now_];
-    if (next == index) next = -1;
-    if (next >= 0 && then.index != next) Bind(plan_, tasks_, next, then);
-    now.segment.next = next < 0 ? nullptr : &then.segment;
-    return now;
-  }
-
- private:
-  const AttentionPlan& plan_;
-  std::span<const AttentionTask> tasks_;
-  BoundSegment bound_[2];
-  int now_ = 0;
-};
 
 class Step {
  public:
