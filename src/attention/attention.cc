@@ -110,18 +110,40 @@ class Step {
     float* const out = Out(task, row);
     kernels_.finish(state, head_dim_, out);
     if (!task.view.to_value.is_identity()) RotateBack(task.view.to_value, head_dim_, out);
+    if (task.probabilities != nullptr) FinishProbabilities(task, row, state);
   }
 
-  // Slots of the segment that a row of the task may see, for row `to` of a kernel call.
-  static void SetVisible(const AttentionTask& task, int row, const BoundSegment& bound,
-                         SegmentRows& rows, int to) {
-    const int64_t position = task.first_position + (task.queries == 1 ? 0 : row / task.group_ratio);
+  // The segments left the scores of all tokens that the row sees in its place.
+  void FinishProbabilities(const AttentionTask& task, int row, const PartialState& state) const {
+    float* const to = task.probabilities + row * task.probability_stride;
+    const int64_t position = task.PositionOf(row), seen_from = task.VisibleBegin(position);
+    int64_t done = 0;
+    for (const Run& run : task.view.runs) {
+      const int64_t first = run.first_position;
+      const int64_t begin = std::max(first + run.first_token, seen_from);
+      const int64_t end = std::min(first + run.end_token, position + 1);
+      if (begin >= end) continue;
+      std::fill(to + done, to + begin, 0.0f);
+      kernels_.weigh(state, end - begin, to + begin);
+      done = end;
+    }
+    std::fill(to + done, to + task.view.end_position(), 0.0f);
+  }
+
+  // What a row of the task sees of the segment and where its scores go, for row `to` of a kernel
+  // call.
+  static void SetRow(const AttentionTask& task, int row, const BoundSegment& bound,
+                     SegmentRows& rows, int to) {
+    const int64_t position = task.PositionOf(row);
     const auto slot_of = [&](int64_t at) {
       return static_cast<int>(
           std::clamp<int64_t>(at - bound.segment.first_position, 0, kSegmentTokens));
     };
     rows.begin[to] = slot_of(task.VisibleBegin(position));
     rows.end[to] = slot_of(position + 1);
+    if (task.probabilities == nullptr) return;
+    rows.scores[to] =
+        task.probabilities + row * task.probability_stride + bound.segment.first_position;
   }
 
   // One segment for all rows of its readers, which leave a state each.
@@ -141,7 +163,7 @@ class Step {
         const AttentionTask& task = tasks_[static_cast<size_t>(reader->task)];
         const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(reader->task)];
         rows.q[r] = QueryAt(t.first_row + row);
-        SetVisible(task, row, bound, rows, r);
+        SetRow(task, row, bound, rows, r);
         rows.out[r].weighted = StateAt(reader->first_state + row);
         if (++row < t.rows) continue;
         ++reader;
@@ -191,7 +213,7 @@ class Step {
         rows.rows = RowsOfGroup(count - first);
         for (int r = 0; r < rows.rows; ++r) {
           rows.q[r] = m.q + (first + r) * padded_dim_;
-          SetVisible(task, item.first + first + r, bound, rows, r);
+          SetRow(task, item.first + first + r, bound, rows, r);
           rows.out[r].weighted = m.segment + r * padded_dim_;
         }
         const bool last = first + rows.rows == count;

@@ -14,6 +14,10 @@
 // rounding error multiplies centred codes only (an uncentred int8 cache is 25 times worse).
 // Everything is accumulated in f32.
 //
+// A task that asks for probabilities gets them from the scores that the kernels wrote, and its
+// rows' final states: 2^(score - max) / sum. So they are those of the outputs, and nothing is read
+// twice.
+//
 // Thread rules: one Attend call at a time per AttentionWorkspace.
 #pragma once
 

@@ -151,6 +151,41 @@ TEST_P(Cascade, ForksGetTheBitsThatEachGetsAloneAndSharedPagesAreReadOnce) {
   }
 }
 
+TEST_P(Cascade, ForksGetTheProbabilitiesThatEachGetsAlone) {
+  constexpr int kPrefix = 1100, kBatch = 5, kRatio = 3, kStride = 2048;
+  const Forks forks(spec_, 1, kPrefix, kBatch);
+  const auto q = RandomQueries(size_t{kBatch} * kKvHeads * kRatio * kHeadDim);
+  std::vector<float> out(q.size());
+  std::vector<float> together(size_t{kBatch} * kKvHeads * kRatio * kStride, -7.0f),
+      alone = together;
+  const auto ask = [&](std::vector<float>& to) {
+    std::vector<AttentionTask> tasks = forks.Tasks(0, kRatio, q.data(), out.data());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      tasks[i].probabilities = to.data() + i * kRatio * kStride;
+      tasks[i].probability_stride = kStride;
+    }
+    return tasks;
+  };
+  AttentionWorkspace workspace;
+  AttendAll(*pool_, ask(together), workspace);
+  for (const AttentionTask& task : ask(alone)) {
+    AttentionWorkspace own;
+    AttendAll(*pool_, {&task, 1}, own);
+  }
+  EXPECT_EQ(together, alone);
+  // Behind the tokens of its view nothing of a row is written.
+  const std::vector<AttentionTask> tasks = ask(together);
+  for (const AttentionTask& task : tasks) {
+    for (int row = 0; row < kRatio; ++row) {
+      const float* const p = task.probabilities + row * kStride;
+      double sum = 0;
+      for (int64_t t = 0; t < task.view.end_position(); ++t) sum += static_cast<double>(p[t]);
+      EXPECT_NEAR(sum, 1.0, 1e-5);
+      for (int64_t t = task.view.end_position(); t < kStride; ++t) ASSERT_EQ(p[t], -7.0f);
+    }
+  }
+}
+
 TEST_P(Cascade, LayersOfAStepUseOnePlan) {
   constexpr int kLayers = 3;
   Forks forks(spec_, kLayers, 700, 3);

@@ -194,9 +194,25 @@ inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, S
            [&](auto nr) { SoftmaxFold<decltype(nr)::value>(segment, rows, lines, stream, s); });
 }
 
+// Scores of the tokens that a row sees, for rows that ask for them: Softmax is about to replace
+// them.
+inline void HandOverScores(const Segment& segment, const SegmentRows& rows,
+                           const SegmentScratch& s) {
+  const int last = segment.num_blocks - 1;
+  for (int r = 0; r < rows.rows; ++r) {
+    if (rows.scores[r] == nullptr) continue;
+    const int begin = VisibleBegin(segment, 0, rows.begin[r]);
+    const int end = last * kPageTokens + VisibleEnd(segment, last, rows.end[r]);
+    if (begin >= end) continue;
+    std::memcpy(rows.scores[r] + begin, s.scores[r] + begin,
+                static_cast<size_t>(end - begin) * sizeof(float));
+  }
+}
+
 void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {
   Stream stream(segment);
   ScoreSegment(segment, rows, stream, s);
+  HandOverScores(segment, rows, s);
   Softmax(segment, rows, stream, s);
   for (int r = 0; r < rows.rows; ++r) {
     for (int c = 0; c < segment.layout->v.padded_dim; c += kLaneBlock) {
@@ -232,4 +248,18 @@ void FinishState(const PartialState& state, int head_dim, float* out) {
     const int count = head_dim - c < kLaneBlock ? head_dim - c : kLaneBlock;
     std::memcpy(out + c, lanes, static_cast<size_t>(count) * sizeof(float));
   }
+}
+
+void ScoresToProbabilities(const PartialState& state, int64_t count, float* scores) {
+  const F max = Set(state.max), inverse = Set(1.0f / state.sum);
+  const auto weigh = [&](float* at) { Store(at, Mul(Exp2(Sub(Load(at), max)), inverse)); };
+  const int64_t whole = count / kLaneBlock * kLaneBlock;
+  for (int64_t i = 0; i < whole; i += kLaneBlock) weigh(scores + i);
+  if (whole == count) return;
+  alignas(64) float lanes[kLaneBlock];
+  Store(lanes, max);
+  const size_t bytes = static_cast<size_t>(count - whole) * sizeof(float);
+  std::memcpy(lanes, scores + whole, bytes);
+  weigh(lanes);
+  std::memcpy(scores + whole, lanes, bytes);
 }

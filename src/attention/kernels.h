@@ -52,6 +52,7 @@ struct SegmentRows {
   const float* q[kMaxRows];  // [padded_dim], scaled to base-2 scores, padding 0
   int begin[kMaxRows] = {};  // row sees slots [begin, end); slot = 64 * block + token of the block
   int end[kMaxRows];
+  float* scores[kMaxRows] = {};  // where the row's scores go, that of slot 0 first; null: nowhere
   PartialState out[kMaxRows];
 };
 
@@ -89,6 +90,8 @@ struct AttentionKernels {
   void (*merge)(PartialState& into, const PartialState& from, int padded_dim);
   // out[head_dim] = weighted / sum.
   void (*finish)(const PartialState& state, int head_dim, float* out);
+  // scores[count] of tokens that a row sees become their probabilities. state: of the whole row.
+  void (*weigh)(const PartialState& state, int64_t count, float* scores);
 };
 
 const AttentionKernels& AttentionKernelsFor(Isa isa);

@@ -22,6 +22,7 @@ namespace {
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx512 = {AttendSegment, MergeStates, FinishState};
+const AttentionKernels kAttentionAvx512 = {AttendSegment, MergeStates, FinishState,
+                                           ScoresToProbabilities};
 
 }  // namespace kvant

@@ -23,6 +23,7 @@ namespace {
 
 }  // namespace
 
-const AttentionKernels kAttentionAvxVnni = {AttendSegment, MergeStates, FinishState};
+const AttentionKernels kAttentionAvxVnni = {AttendSegment, MergeStates, FinishState,
+                                            ScoresToProbabilities};
 
 }  // namespace kvant

@@ -22,6 +22,7 @@ namespace {
 
 }  // namespace
 
-const AttentionKernels kAttentionNeon = {AttendSegment, MergeStates, FinishState};
+const AttentionKernels kAttentionNeon = {AttendSegment, MergeStates, FinishState,
+                                         ScoresToProbabilities};
 
 }  // namespace kvant

@@ -20,6 +20,7 @@ namespace {
 
 }  // namespace
 
-const AttentionKernels kAttentionScalar = {AttendSegment, MergeStates, FinishState};
+const AttentionKernels kAttentionScalar = {AttendSegment, MergeStates, FinishState,
+                                           ScoresToProbabilities};
 
 }  // namespace kvant

@@ -77,6 +77,28 @@ TEST_P(EveryLevel, FarApartMaximaStayFinite) {
   EXPECT_FLOAT_EQ(Finish(low)[1], 5.0f);
 }
 
+// At any address and of any count; 2^x is good to 2.2e-7.
+TEST_P(EveryLevel, ScoresBecomeProbabilitiesAndNothingBesideThem) {
+  const PartialState row{3.5f, 10.0f, nullptr};
+  for (int64_t count = 1; count < 70; ++count) {
+    for (const int64_t first : {0, 1, 5}) {
+      std::vector<float> scores(80, -7.0f);
+      for (int64_t i = 0; i < count; ++i) scores[static_cast<size_t>(first + i)] = 3.5f - 0.3f * i;
+      const std::vector<float> before = scores;
+      kernels().weigh(row, count, scores.data() + first);
+      for (int64_t i = 0; i < 80; ++i) {
+        const float score = before[static_cast<size_t>(i)], p = scores[static_cast<size_t>(i)];
+        if (i < first || i >= first + count) {
+          ASSERT_EQ(p, score) << count << " from " << first << ", at " << i;
+        } else {
+          const double want = std::exp2(static_cast<double>(score) - 3.5) / 10;
+          ASSERT_NEAR(p, want, 4e-7 * want) << count << " from " << first << ", at " << i;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, EveryLevel, ::testing::ValuesIn(AvailableIsas()),
                          [](const auto& each) { return std::string(IsaName(each.param)); });
 

@@ -19,7 +19,16 @@ struct AttentionTask {
   float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
   int64_t out_query_stride = 0;
 
+  // Optional: what each row gives each token, the softmax's probabilities. [queries][group_ratio]
+  // rows of probability_stride >= view.end_position() floats, of which [0, view.end_position()) are
+  // written, by absolute position: 0 for what the row does not see.
+  float* probabilities = nullptr;
+  int64_t probability_stride = 0;
+
   int rows() const { return queries * group_ratio; }
+  int64_t PositionOf(int row) const {
+    return first_position + (queries == 1 ? 0 : row / group_ratio);
+  }
   // The first position that the query at `position` sees.
   int64_t VisibleBegin(int64_t position) const {
     return window_tokens == 0 || position < window_tokens ? 0 : position + 1 - window_tokens;

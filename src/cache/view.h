@@ -49,6 +49,15 @@ struct HeadView {
   std::array<Run, kMaxRuns> runs;
   Rotation to_query, to_value;
   KeyRope rope;
+
+  // Behind the last visible token.
+  int64_t end_position() const {
+    int64_t end = 0;
+    for (const Run& run : runs) {
+      if (!run.empty()) end = int64_t{run.first_position} + run.end_token;
+    }
+    return end;
+  }
 };
 
 }  // namespace kvant

@@ -4,98 +4,23 @@
 
 #include "attention_world.h"
 #include "base/byte_permute.h"
+#include "format_pairs.h"
 #include "kvant/isa.h"
 
 namespace kvant {
 namespace {
 
 using testing::AttendHead;
+using testing::FormatNames;
 using testing::HeadSetup;
+using testing::kSanitized;
+using testing::LevelsToTest;
 using testing::PagedHead;
+using testing::Parse;
 using testing::RandomValues;
 using testing::ReferenceAttention;
 
-Format Parse(const char* spec, Side side) { return ParseFormat(spec, side).value(); }
-
-struct Pair {
-  const char* k;
-  const char* v;
-};
-constexpr Pair kPairs[] = {
-    {"f16", "f16"},
-    {"f32", "f32"},
-    {"bf16", "bf16"},
-    {"int8:channel:g64:min", "int8:token:none"},
-    {"int4:channel:g64:min", "int4:token:g64:min"},
-    {"int3:channel:g64:min", "int3:token:g64:min"},
-    {"int2:channel:g32:min", "int2:token:g32:min"},
-    {"int5:channel:g16:rzero", "int6:channel:g32:min"},
-    {"int6:token:g64:zero", "int5:token:g16:zero"},
-    {"int4:token:g32:rzero", "int4:channel:g16:none"},
-    {"int3:token:g16:min", "int3:channel:g64:ext"},
-    {"int2:token:g16:none", "int8:channel:g64:rzero"},
-    {"int4:channel:g128:min", "int4:token:g128:min"},
-    {"int8:channel:g256:zero", "int2:token:g256:min"},
-    {"q8_0", "q8_0"},
-    {"q4_0", "q4_0"},
-    {"q5_1", "q4_1"},
-    {"iq4_nl", "iq4_nl"},
-    {"int8:token", "int4:token"},
-    {"int4:token:g128:min", "int8:token:none"},
-    {"int8:channel", "f16"},
-    {"bf16", "int4:token:g64"},
-    {"tq4:mean:bal:n8", "tq4:n8"},
-    {"tq3:mean:n8", "tq2:n8"},
-    {"tq2", "tq3"},
-    {"tq4", "int4:channel:g128"},
-    {"fit4:mean:n8", "fit3:n8"},
-    {"fit3", "fit2"},
-    {"fit2:mean", "fit4"},
-    {"tc2:mean:n8", "tc3:n8"},
-    {"tc3", "tc2"},
-    {"tcx2:mean", "tcx4:n8"},
-    {"tcx3:n8", "tcx2"},
-    {"tcx4:mean:n8", "tcx3"},
-    {"nest4:mean:bal:n8", "nest4:n8"},
-    {"nest3", "nest2"},
-    {"nest2:mean:n8", "nest3:n8"},
-    {"tq3:mean:n8", "tq1:n8"},
-    {"tq4", "tq1"},
-    {"fp8_e4m3", "fp8_e4m3"},
-    {"fp8_e5m2", "fp8_e5m2"},
-    {"fp8_e5m2", "int4:token:g64"},
-    {"int8:channel", "fp8_e4m3"},
-    {"mxfp4", "mxfp4:c20"},
-    {"nvfp4", "nvfp4_4over6"},
-    {"fp8_e4m3", "mxfp4"},
-    {"int4:channel:g64:min:prerope", "int4:token:g64:min"},
-    {"int3:channel:g32:rzero:prerope", "int3:token:g64:min"},
-    {"int2:channel:g128:none:prerope", "f16"},
-    {"int5:token:g16:zero:prerope", "int2:token:g32:min"},
-    {"int6:token:prerope", "tq2"},
-    {"int8:channel:g16:ext:prerope", "int8:token:none"},
-    {"int4:channel:g64:min:prerope:out1", "int4:token:min:out1"},
-    {"int3:channel:g32:min:out2", "int3:token:g32:min:out3"},
-    {"int2:channel:g128:min:out4", "int2:channel:g256:rzero:out2"},
-    {"int2:token:g16:none:prerope:out2", "int5:channel:g16:min:out1"},
-    {"int6:token:zero:out16", "int8:token:none:out2"},
-};
-
-// Sanitized builds are fifty times slower: they look for reads out of bounds, on the vector levels
-// and a few shapes; so is an emulated CPU. The release build tests everything.
-#if defined(KVANT_SMALL_TILES) || defined(KVANT_EMULATED)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
-std::vector<Isa> Levels() {
-  std::vector<Isa> levels = AvailableIsas();
-  if (kSanitized && levels.size() > 1) levels.erase(levels.begin());
-  return levels;
-}
-
-class EveryPair : public ::testing::TestWithParam<Pair> {
+class EveryPair : public ::testing::TestWithParam<FormatNames> {
  protected:
   HeadSetup Setup(int head_dim, int tokens, int sinks = 4) const {
     HeadSetup s{
@@ -156,7 +81,7 @@ TEST_P(EveryPair, MatchesF64OverDecodedValuesAtEveryLength) {
     const size_t values = static_cast<size_t>(tokens) * 64;
     const PagedHead head(s, RandomValues(values, 1), RandomValues(values, 2), std::byte{0xff});
     const auto q = RandomValues(3 * 64, 3);
-    for (Isa isa : Levels()) {
+    for (Isa isa : LevelsToTest()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
       ExpectClose(s, head, q, AttendHead(*pool_, head, s, q, 1, 3), 1, 3,
                   std::string(IsaName(isa)) + " tokens " + std::to_string(tokens));
@@ -171,7 +96,7 @@ TEST_P(EveryPair, MatchesF64AtEveryHeadSize) {
     const size_t values = static_cast<size_t>(333) * d;
     const PagedHead head(s, RandomValues(values, 4), RandomValues(values, 5), std::byte{0xff});
     const auto q = RandomValues(static_cast<size_t>(2) * d, 6);
-    for (Isa isa : Levels()) {
+    for (Isa isa : LevelsToTest()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
       ExpectClose(s, head, q, AttendHead(*pool_, head, s, q, 1, 2), 1, 2,
                   std::string(IsaName(isa)) + " head_dim " + std::to_string(d));
@@ -186,7 +111,7 @@ TEST_P(EveryPair, MatchesF64AtEveryGroupRatio) {
     const size_t values = static_cast<size_t>(333) * 64;
     const PagedHead head(s, RandomValues(values, 7), RandomValues(values, 8), std::byte{0xff});
     const auto q = RandomValues(static_cast<size_t>(ratio) * 64, 9);
-    for (Isa isa : Levels()) {
+    for (Isa isa : LevelsToTest()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
       ExpectClose(s, head, q, AttendHead(*pool_, head, s, q, 1, ratio), 1, ratio,
                   std::string(IsaName(isa)) + " ratio " + std::to_string(ratio));
@@ -204,7 +129,7 @@ TEST_P(EveryPair, LevelsThreadsAndChunkingGiveTheSameBits) {
     const auto q = RandomValues(static_cast<size_t>(kQueries) * kRatio * d, 12);
     ASSERT_TRUE(SetActiveIsa(Isa::kScalar).ok());
     const auto want = AttendHead(*pool_, head, s, q, kQueries, kRatio);
-    for (Isa isa : Levels()) {
+    for (Isa isa : LevelsToTest()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
       for (const int threads : {1, 2, 5}) {
         const auto pool = std::move(ThreadPool::Create(threads).value());
@@ -227,7 +152,7 @@ TEST_P(EveryPair, UnusedStorageNeverReachesAResult) {
     const auto k = RandomValues(values, 13), v = RandomValues(values, 14);
     const auto q = RandomValues(3 * 64, 15);
     const PagedHead clean(s, k, v, std::byte{0}), poisoned(s, k, v, std::byte{0xff});
-    for (Isa isa : Levels()) {
+    for (Isa isa : LevelsToTest()) {
       ASSERT_TRUE(SetActiveIsa(isa).ok());
       const auto a = AttendHead(*pool_, clean, s, q, 1, 3),
                  b = AttendHead(*pool_, poisoned, s, q, 1, 3);
@@ -251,13 +176,8 @@ TEST_P(EveryPair, LookingLevelsUpByQuartersGivesTheSameBits) {
   EXPECT_EQ(std::memcmp(got.data(), want.data(), want.size() * 4), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, EveryPair, ::testing::ValuesIn(kPairs), [](const auto& each) {
-  std::string name = std::string(each.param.k) + "_" + each.param.v;
-  for (char& c : name) {
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  }
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Conformance, EveryPair, ::testing::ValuesIn(testing::kFormatPairs),
+                         testing::NameOfPair);
 
 // Nested codes of 4 bits are those of tq4 in other planes, so attention over them gives the same
 // bits. The bounds above are too wide to see that a code's last bits changed places.

@@ -159,29 +159,40 @@ class PagedHead {
   std::vector<float> seen_k, seen_v;  // [tokens][head_dim]
 };
 
-// softmax(q k^T * scale) v in f64 over the first `visible` tokens.
-inline std::vector<double> ReferenceAttention(const float* q, const std::vector<float>& k,
-                                              const std::vector<float>& v, int head_dim,
-                                              int visible, double scale) {
-  std::vector<double> scores(static_cast<size_t>(visible));
+// softmax(q k^T * scale) in f64 over the tokens [first, visible); 0 before them.
+inline std::vector<double> ReferenceProbabilities(const float* q, const std::vector<float>& k,
+                                                  int head_dim, int visible, double scale,
+                                                  int first = 0) {
+  std::vector<double> p(static_cast<size_t>(visible));
   double max = -INFINITY, sum = 0;
-  for (int t = 0; t < visible; ++t) {
+  for (int t = first; t < visible; ++t) {
     double dot = 0;
     for (int c = 0; c < head_dim; ++c) {
       dot += static_cast<double>(q[c]) * k[static_cast<size_t>(t) * head_dim + c];
     }
-    scores[static_cast<size_t>(t)] = dot * scale;
+    p[static_cast<size_t>(t)] = dot * scale;
     max = std::max(max, dot * scale);
   }
+  for (int t = first; t < visible; ++t) {
+    double& x = p[static_cast<size_t>(t)];
+    sum += x = std::exp(x - max);
+  }
+  for (double& x : p) x /= sum;
+  return p;
+}
+
+// softmax(q k^T * scale) v in f64 over the first `visible` tokens.
+inline std::vector<double> ReferenceAttention(const float* q, const std::vector<float>& k,
+                                              const std::vector<float>& v, int head_dim,
+                                              int visible, double scale) {
+  const std::vector<double> p = ReferenceProbabilities(q, k, head_dim, visible, scale);
   std::vector<double> out(static_cast<size_t>(head_dim), 0.0);
   for (int t = 0; t < visible; ++t) {
-    const double p = std::exp(scores[static_cast<size_t>(t)] - max);
-    sum += p;
     for (int c = 0; c < head_dim; ++c) {
-      out[static_cast<size_t>(c)] += p * v[static_cast<size_t>(t) * head_dim + c];
+      out[static_cast<size_t>(c)] +=
+          p[static_cast<size_t>(t)] * v[static_cast<size_t>(t) * head_dim + c];
     }
   }
-  for (double& o : out) o /= sum;
   return out;
 }
 
@@ -194,9 +205,12 @@ inline std::vector<float> RandomValues(size_t count, uint32_t seed, float spread
 }
 
 // Runs the last `queries` positions of one head; returns [queries][group_ratio][head_dim].
+//   probabilities  [queries][group_ratio][tokens], null: not asked for
+//   window_tokens  that a query sees; 0: all
 inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head,
                                      const HeadSetup& setup, const std::vector<float>& q,
-                                     int queries, int group_ratio, int chunk_queries = 1 << 30) {
+                                     int queries, int group_ratio, int chunk_queries = 1 << 30,
+                                     float* probabilities = nullptr, int64_t window_tokens = 0) {
   const int d = setup.head_dim, b = head.page_tokens();
   std::vector<float> out(q.size(), -12345.0f);
   AttentionWorkspace workspace;
@@ -214,6 +228,11 @@ inline std::vector<float> AttendHead(ThreadPool& pool, const PagedHead& head,
       task.q_query_stride = static_cast<int64_t>(group_ratio) * d;
       task.out = out.data() + static_cast<size_t>(done) * group_ratio * d;
       task.out_query_stride = task.q_query_stride;
+      task.window_tokens = window_tokens;
+      if (probabilities != nullptr) {
+        task.probabilities = probabilities + int64_t{done} * group_ratio * setup.tokens;
+        task.probability_stride = setup.tokens;
+      }
       tasks.push_back(task);
       taken += task.queries;
       done += task.queries;
