@@ -3,9 +3,11 @@
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
 //   which tokens stay, in how many bits          policy.h head_classes.h
 //   what is measured of a model for its formats  calibrate.h calibration.h
+//   what attention gives each cached token       attention_mass.h
 //   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
 
+#include "kvant/attention_mass.h"
 #include "kvant/bench_attention.h"
 #include "kvant/calibrate.h"
 #include "kvant/calibration.h"

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "kvant/attention_mass.h"
 #include "kvant/format.h"
 #include "kvant/ledger.h"
 #include "kvant/model.h"
@@ -66,6 +67,14 @@ class Session {
   Status Truncate(int64_t length);
   // Back to no tokens at all.
   Status Reset();
+
+  // From then on calls the observer for each layer of each step of this session and of all that
+  // share its cache: what attention gives each token. Queries come page by page, in the order of
+  // position, on the thread that runs the step; the observer must not use the session. A step that
+  // fails has told of some layers. Outputs stay the same to the bit; a step is slower, needs 4
+  // bytes a query head, query of a page and cached token, and reads pages that sessions of a batch
+  // share for each of them. An empty observer ends it.
+  void ObserveAttention(AttentionObserver observer);
 
   const Model& model() const;
   int64_t length() const;  // tokens

@@ -238,36 +238,73 @@ void Llama::KeepWantedRows(std::span<const StepPart> parts) {
 }
 
 Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
-  const int64_t page_tokens = cache_.page_tokens(), stride = config_.q_values();
-  const int group_ratio = config_.q_heads / config_.kv_heads;
-  const int64_t window_tokens = config_.layer_windows[static_cast<size_t>(layer)];
+  const int64_t page_tokens = cache_.page_tokens();
   tasks_.clear();
-  int64_t first_row = 0;
-  for (const StepPart& part : parts) {
+  int64_t row = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StepPart& part = parts[i];
     const int64_t end = cache_.length(part.sequence) + static_cast<int64_t>(part.tokens.size());
-    const int64_t start = end - RowsOf(part, layer + 1 == config_.layers);
-    for (int64_t position = start; position < end;) {
-      const int64_t page = position / page_tokens;
-      const int64_t stop = std::min(end, (page + 1) * page_tokens);
-      for (int head = 0; head < config_.kv_heads; ++head) {
-        const int64_t at = (first_row + position - start) * stride +
-                           static_cast<int64_t>(head) * group_ratio * config_.head_dim;
-        tasks_.push_back({.view = cache_.View(part.sequence, layer, head, page),
-                          .first_position = position,
-                          .queries = static_cast<int>(stop - position),
-                          .group_ratio = group_ratio,
-                          .window_tokens = window_tokens,
-                          .q = q_ + at,
-                          .q_query_stride = stride,
-                          .out = attention_ + at,
-                          .out_query_stride = stride});
-      }
+    for (int64_t position = end - RowsOf(part, layer + 1 == config_.layers); position < end;) {
+      const int64_t stop = std::min(end, (position / page_tokens + 1) * page_tokens);
+      AddTasks(part.sequence, layer, position, stop, row);
+      row += stop - position;
       position = stop;
+      if (!attention_observer_) continue;
+      KVANT_RETURN_IF_ERROR(RunTasksObserved(static_cast<int>(i), layer));
+      tasks_.clear();
     }
-    first_row += end - start;
   }
+  return tasks_.empty() ? Status::Ok() : RunTasks();
+}
+
+void Llama::AddTasks(SequenceId sequence, int layer, int64_t begin, int64_t end, int64_t row) {
+  const int64_t stride = config_.q_values();
+  const int group_ratio = config_.q_heads / config_.kv_heads;
+  for (int head = 0; head < config_.kv_heads; ++head) {
+    const int64_t at = row * stride + int64_t{head} * group_ratio * config_.head_dim;
+    tasks_.push_back({.view = cache_.View(sequence, layer, head, begin / cache_.page_tokens()),
+                      .first_position = begin,
+                      .queries = static_cast<int>(end - begin),
+                      .group_ratio = group_ratio,
+                      .window_tokens = config_.layer_windows[static_cast<size_t>(layer)],
+                      .q = q_ + at,
+                      .q_query_stride = stride,
+                      .out = attention_ + at,
+                      .out_query_stride = stride});
+  }
+}
+
+Status Llama::RunTasks() {
   KVANT_RETURN_IF_ERROR(Attend(pool_, tasks_, config_.head_dim, config_.softmax_scale, workspace_));
   kv_bytes_read_ += workspace_.plan().read_bytes();
+  return Status::Ok();
+}
+
+Status Llama::RunTasksObserved(int part, int layer) {
+  constexpr int64_t kPad = kAlignment / sizeof(float);
+  const AttentionTask& first = tasks_[0];
+  const int64_t tokens = first.view.end_position(), stride = (tokens + kPad - 1) / kPad * kPad;
+  const size_t bytes =
+      sizeof(float) * static_cast<size_t>(config_.kv_heads * first.rows() * stride);
+  if (probabilities_.bytes() < bytes) {
+    KVANT_ASSIGN_OR_RETURN(probabilities_, AlignedBuffer::Create(bytes));
+  }
+  float* to = probabilities_.as<float>();
+  for (AttentionTask& task : tasks_) {
+    task.probabilities = to;
+    task.probability_stride = stride;
+    to += task.rows() * stride;
+  }
+  KVANT_RETURN_IF_ERROR(RunTasks());
+  attention_observer_({.layer = layer,
+                       .part = part,
+                       .first_position = first.first_position,
+                       .queries = first.queries,
+                       .q_heads = config_.q_heads,
+                       .kv_heads = config_.kv_heads,
+                       .tokens = tokens,
+                       .probabilities = probabilities_.as<float>(),
+                       .stride = stride});
   return Status::Ok();
 }
 

@@ -19,6 +19,7 @@
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "cache/cache.h"
+#include "kvant/attention_mass.h"
 #include "kvant/status.h"
 #include "matmul/activations.h"
 #include "matmul/matmul.h"
@@ -75,6 +76,13 @@ class Llama {
   // are valid for the call. An empty observer: none.
   void Observe(LayerObserver observer) { observer_ = std::move(observer); }
 
+  // Called in every layer of every step from then on, for the queries of one page after another,
+  // part by part, by the thread that runs the step: of a part with newest_only, the newest query
+  // alone in the last layer. Meanwhile parts do not read shared pages together. An empty observer:
+  // none.
+  void ObserveAttention(AttentionObserver observer) { attention_observer_ = std::move(observer); }
+  bool observes_attention() const { return attention_observer_ != nullptr; }
+
   int64_t max_rows() const { return max_rows_; }
 
   // Bytes of cached keys and values that attention has read in all steps so far; pages that parts
@@ -105,6 +113,12 @@ class Llama {
                    const std::vector<float>& norm, const RopeTable& rope, float* heads) const;
   Status StoreKv(std::span<const StepPart> parts, int layer);
   Status AttendAll(std::span<const StepPart> parts, int layer);
+  // Tasks of all KV heads for the queries [begin, end), which lie in one page; the first is row
+  // `row` of the step.
+  void AddTasks(SequenceId sequence, int layer, int64_t begin, int64_t end, int64_t row);
+  Status RunTasks();
+  // Runs the tasks of one page and tells the observer.
+  Status RunTasksObserved(int part, int layer);
   // Drops the rows whose hidden states nobody asked for; q_ and x_ close up.
   void KeepWantedRows(std::span<const StepPart> parts);
   void ReleaseKv(std::span<const StepPart> parts, int layer);
@@ -124,6 +138,8 @@ class Llama {
   Activations activations_;
   AttentionWorkspace workspace_;
   LayerObserver observer_;
+  AttentionObserver attention_observer_;
+  AlignedBuffer probabilities_;  // of the page that is observed
   int64_t kv_bytes_read_ = 0;
 
   AlignedBuffer floats_;        // all of the following, row-major

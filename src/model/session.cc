@@ -66,6 +66,7 @@ Status Session::Impl::Check(std::span<const int32_t> tokens) const {
 
 Status Session::Impl::Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel,
                            bool newest_only) {
+  newest_only = newest_only && !engine->llama->observes_attention();
   const StepPart parts[] = {{sequence, tokens, newest_only}};
   KVANT_RETURN_IF_ERROR(engine->llama->Step(parts, cancel));
   TakeHidden(newest_only ? 0 : static_cast<int64_t>(tokens.size()) - 1);
@@ -222,6 +223,10 @@ Status Session::Reset() {
   const SequenceId old = std::exchange(impl_->sequence, fresh);
   impl_->hidden.clear();
   return impl_->engine->cache->Free(old);
+}
+
+void Session::ObserveAttention(AttentionObserver observer) {
+  impl_->engine->llama->ObserveAttention(std::move(observer));
 }
 
 const Model& Session::model() const { return impl_->engine->model; }

@@ -46,22 +46,38 @@ class ToyReference {
   ToyReference(const ToyModel& toy, const ToyMath& math) : toy_(toy), s_(toy.shape), math_(math) {}
 
   std::vector<std::vector<double>> Logits(std::span<const int32_t> tokens) const {
+    std::vector<std::vector<Row>> mass;
+    return Forward(tokens, mass);
+  }
+  // What the attention of all queries gives each token, summed: [layers][q_heads][tokens].
+  std::vector<std::vector<std::vector<double>>> AttentionSums(
+      std::span<const int32_t> tokens) const {
+    std::vector<std::vector<Row>> mass;
+    Forward(tokens, mass);
+    return mass;
+  }
+
+ private:
+  using Row = std::vector<double>;
+
+  std::vector<Row> Forward(std::span<const int32_t> tokens,
+                           std::vector<std::vector<Row>>& mass) const {
+    mass.assign(static_cast<size_t>(s_.layers),
+                std::vector<Row>(static_cast<size_t>(s_.q_heads), Row(tokens.size())));
     std::vector<Row> x;
     for (const int32_t token : tokens) {
       x.push_back(Column("token_embd.weight", token));
       if (!math_.scaled_embedding) continue;
       for (double& value : x.back()) value *= std::sqrt(static_cast<double>(s_.embedding));
     }
-    for (int layer = 0; layer < s_.layers; ++layer) Layer(layer, x);
+    for (int layer = 0; layer < s_.layers; ++layer)
+      Layer(layer, x, mass[static_cast<size_t>(layer)]);
     for (Row& row : x) {
       row = Multiply(s_.tied ? "token_embd.weight" : "output.weight",
                      Norm("output_norm.weight", row));
     }
     return x;
   }
-
- private:
-  using Row = std::vector<double>;
 
   const std::vector<float>& Values(const std::string& name) const {
     return toy_.tensors.at(name).values;
@@ -138,7 +154,7 @@ class ToyReference {
   }
   // Causal attention of all heads of one position to the keys from `first` on.
   Row Attend(const Row& q, const std::vector<Row>& k, const std::vector<Row>& v, size_t first,
-             size_t position) const {
+             size_t position, std::vector<Row>& mass) const {
     const size_t d = static_cast<size_t>(s_.head_dim);
     Row out(q.size());
     for (size_t h = 0; h < q.size() / d; ++h) {
@@ -153,6 +169,7 @@ class ToyReference {
       double sum = 0;
       for (double& w : weights) sum += w = std::exp(w - top);
       for (size_t t = first; t <= position; ++t) {
+        mass[h][t] += weights[t - first] / sum;
         for (size_t c = 0; c < d; ++c) out[h * d + c] += weights[t - first] / sum * v[t][kv + c];
       }
     }
@@ -168,7 +185,7 @@ class ToyReference {
     for (size_t i = 0; i < gate.size(); ++i) gate[i] = Activate(gate[i]) * up[i];
     return Multiply(block + "ffn_down.weight", gate);
   }
-  void Layer(int layer, std::vector<Row>& x) const {
+  void Layer(int layer, std::vector<Row>& x, std::vector<Row>& mass) const {
     const std::string block = "blk." + std::to_string(layer) + ".";
     const bool window = HasWindow(layer);
     std::vector<Row> q, k, v;
@@ -181,7 +198,7 @@ class ToyReference {
     for (size_t t = 0; t < x.size(); ++t) {
       const auto seen = static_cast<size_t>(math_.window_tokens);
       const size_t first = window && t >= seen ? t + 1 - seen : 0;
-      Add(x[t], Multiply(block + "attn_output.weight", Attend(q[t], k, v, first, t)),
+      Add(x[t], Multiply(block + "attn_output.weight", Attend(q[t], k, v, first, t, mass)),
           block + "post_attention_norm.weight");
       Add(x[t], FeedForward(block, Norm(block + "ffn_norm.weight", x[t])),
           block + "post_ffw_norm.weight");
