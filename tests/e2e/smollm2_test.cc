@@ -328,6 +328,49 @@ TEST_F(FastSmolLm2, TheLedgerIsTheFormula) {
   EXPECT_LE(pages, 7);
 }
 
+// Column sums of softmax(q k^T / 8) in f64, from the queries and keys of the step itself. An f32
+// cache leaves f32 roundings of dots of 64: scores of the first token reach 60, and 60 * 2^-24 *
+// sqrt(64) is 3e-5 of a probability.
+TEST_F(SmolLm2, AttentionMassIsTheColumnSumsOfTheQueriesAndKeys) {
+  constexpr size_t kTokens = 90;  // two pages, three chunks
+  constexpr int kChunk = 40, kQueryHeads = 9;
+  const Model& model = LoadOnce(true);
+  Session session = MakeSession(model, *ParseKvPreset("f32"), kChunk);
+  AttentionMass mass = AttentionMass::Create(model.geometry(), kTokens).value();
+  session.ObserveAttention([&](const LayerAttention& attention) { mass.Add(attention); });
+  std::vector<std::vector<float>> keys(30);  // [layers][tokens][kv_heads][head_dim]
+  std::vector<std::vector<double>> want(30 * kQueryHeads, std::vector<double>(kTokens));
+  session.impl().engine->llama->Observe([&](const LayerVectors& vectors) {
+    std::vector<float>& k = keys[static_cast<size_t>(vectors.layer)];
+    const size_t stride = static_cast<size_t>(vectors.kv_heads * vectors.head_dim);
+    const size_t before = k.size() / stride;
+    k.insert(k.end(), vectors.k, vectors.k + static_cast<size_t>(vectors.rows) * stride);
+    for (int64_t row = 0; row < vectors.rows; ++row) {
+      for (int head = 0; head < kQueryHeads; ++head) {
+        std::vector<double> p(before + static_cast<size_t>(row) + 1);
+        for (size_t t = 0; t < p.size(); ++t) {
+          const float* const key = &k[t * stride + static_cast<size_t>(head / 3 * 64)];
+          for (int c = 0; c < 64; ++c) p[t] += double{vectors.Query(row, head)[c]} * key[c];
+        }
+        const double top = *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& x : p) sum += x = std::exp((x - top) / 8);
+        auto& column = want[static_cast<size_t>(vectors.layer * kQueryHeads + head)];
+        for (size_t t = 0; t < p.size(); ++t) column[t] += p[t] / sum;
+      }
+    }
+  });
+  ASSERT_TRUE(session.Prefill(GoldenTokens(kTokens)).ok());
+  for (int head = 0; head < 30 * kQueryHeads; ++head) {
+    const auto got = mass.OfQueryHead(head / kQueryHeads, head % kQueryHeads);
+    ASSERT_EQ(got.size(), kTokens);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const double expected = want[static_cast<size_t>(head)][t];
+      ASSERT_NEAR(got[t], expected, 2e-4 * expected + 1e-6) << "head " << head << " token " << t;
+    }
+  }
+}
+
 // In f32: of so small a model, 8-bit activations already turn some answers round.
 TEST_F(FastSmolLm2, AConversationIsAnsweredFromAFourBitCache) {
   Session session = MakeSession(LoadOnce(true), *ParseKvPreset("int4"));
