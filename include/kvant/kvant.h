@@ -3,7 +3,7 @@
 //   a model and its cache                        model.h tokenizer.h session.h sampler.h generate.h
 //   which tokens stay, in how many bits          policy.h head_classes.h
 //   what is measured of a model for its formats  calibrate.h calibration.h
-//   what attention gives each cached token       attention_mass.h
+//   what attention gives each cached token       attention_mass.h head_gates.h
 //   what a format costs in quality and time      eval.h tasks.h bench_attention.h machine_load.h
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "kvant/format.h"
 #include "kvant/generate.h"
 #include "kvant/head_classes.h"
+#include "kvant/head_gates.h"
 #include "kvant/inspect.h"
 #include "kvant/isa.h"
 #include "kvant/ledger.h"
