@@ -83,7 +83,8 @@ TEST_P(EveryLevel, ScoresBecomeProbabilitiesAndNothingBesideThem) {
   for (int64_t count = 1; count < 70; ++count) {
     for (const int64_t first : {0, 1, 5}) {
       std::vector<float> scores(80, -7.0f);
-      for (int64_t i = 0; i < count; ++i) scores[static_cast<size_t>(first + i)] = 3.5f - 0.3f * i;
+      for (int64_t i = 0; i < count; ++i)
+        scores[static_cast<size_t>(first + i)] = 3.5f - 0.3f * static_cast<float>(i);
       const std::vector<float> before = scores;
       kernels().weigh(row, count, scores.data() + first);
       for (int64_t i = 0; i < 80; ++i) {
