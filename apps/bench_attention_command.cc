@@ -37,6 +37,7 @@ struct AttentionOptions {
   int64_t batch = 1;
   int threads = 0;
   int repetitions = 15;
+  bool probabilities = false;
 };
 
 // How much longer f16 took in the same repetition: the middle and the middle half.
@@ -85,6 +86,7 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
                    {"depth", row.depth_tokens},
                    {"batch", o.batch},
                    {"threads", o.threads},
+                   {"probabilities", o.probabilities},
                    {"kv_bytes", row.kv_bytes},
                    {"median_ns", row.median_ns},
                    {"samples_ns", row.samples_ns},
@@ -137,6 +139,7 @@ int RunBenchAttention(const AttentionOptions& o) {
   bench.batch = o.batch;
   bench.threads = o.threads;
   bench.repetitions = o.repetitions;
+  bench.probabilities = o.probabilities;
   if (!o.isas.empty()) bench.isas = ParseIsas(o.isas);
   const std::string format = o.output.Format();
   const ReadBandwidth bandwidth = Unwrap(MeasureReadBandwidth(o.threads));
@@ -187,6 +190,8 @@ void AddBenchAttention(CLI::App& bench, Action* action) {
   command->add_option("-r,--repetitions", o->repetitions, "Repetitions [15]")
       ->type_name("N")
       ->check(Count(1, 100000));
+  command->add_flag("--probabilities", o->probabilities,
+                    "Also hand out what each query gives each token");
   AddThreads(*command, &o->threads);
   o->kv.AddPolicy(*command);
   o->output.Add(*command);

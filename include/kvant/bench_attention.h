@@ -21,6 +21,7 @@ struct AttentionBenchOptions {
   int threads = 1;
   int repetitions = 15;
   uint64_t seed = 0;
+  bool probabilities = false;  // the kernels also hand out what each query gives each token
 };
 
 // One spec at one depth on one level. A repetition is one step: every layer, KV head and sequence.

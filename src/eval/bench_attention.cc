@@ -58,14 +58,16 @@ class FilledCache {
   }
 
   // The newest token's queries against one layer, for every sequence and KV head.
-  //   q, out  [sequences][q_heads][head_dim]
-  void AddTasks(int layer, const float* q, float* out, std::vector<AttentionTask>* tasks) const {
+  //   q, out         [sequences][q_heads][head_dim]
+  //   probabilities  [sequences][q_heads][tokens], or null
+  void AddTasks(int layer, const float* q, float* out, float* probabilities,
+                std::vector<AttentionTask>* tasks) const {
     const KvGeometry& g = cache_->geometry();
     for (size_t i = 0; i < sequences_.size(); ++i) {
       const int64_t position = cache_->length(sequences_[i]) - 1;
       for (int head = 0; head < g.kv_heads; ++head) {
-        const int64_t first =
-            (static_cast<int64_t>(i) * g.q_heads + head * g.group_ratio()) * g.head_dim;
+        const int64_t first_row = static_cast<int64_t>(i) * g.q_heads + head * g.group_ratio();
+        const int64_t first = first_row * g.head_dim;
         AttentionTask task;
         task.view = cache_->View(sequences_[i], layer, head, position / cache_->page_tokens());
         task.first_position = position;
@@ -75,6 +77,10 @@ class FilledCache {
         task.q_query_stride = int64_t{g.q_heads} * g.head_dim;
         task.out = out + first;
         task.out_query_stride = task.q_query_stride;
+        task.probability_stride = position + 1;
+        if (probabilities != nullptr) {
+          task.probabilities = probabilities + first_row * task.probability_stride;
+        }
         tasks->push_back(task);
       }
     }
@@ -108,14 +114,15 @@ class FilledCache {
 struct Stage {
   std::unique_ptr<ThreadPool> pool;
   AttentionWorkspace workspace;
-  std::vector<float> q, out;
+  std::vector<float> q, out, probabilities;  // the last empty where nobody asks for them
   std::vector<AttentionTask> tasks;
 };
 
 Status RunStep(const FilledCache& cache, const KvGeometry& g, Stage& stage) {
   for (int layer = 0; layer < g.layers; ++layer) {
     stage.tasks.clear();
-    cache.AddTasks(layer, stage.q.data(), stage.out.data(), &stage.tasks);
+    float* const probabilities = stage.probabilities.empty() ? nullptr : stage.probabilities.data();
+    cache.AddTasks(layer, stage.q.data(), stage.out.data(), probabilities, &stage.tasks);
     KVANT_RETURN_IF_ERROR(Attend(*stage.pool, stage.tasks, g.head_dim,
                                  1.0f / std::sqrt(static_cast<float>(g.head_dim)),
                                  stage.workspace));
@@ -128,6 +135,9 @@ Status RunStep(const FilledCache& cache, const KvGeometry& g, Stage& stage) {
 Status BenchDepth(const AttentionBenchOptions& o, const std::vector<Isa>& isas, int64_t depth,
                   const std::vector<float>& noise, Stage& stage,
                   std::vector<AttentionBenchRow>* rows, const std::function<void()>& advance) {
+  if (o.probabilities) {
+    stage.probabilities.resize(static_cast<size_t>(o.batch * o.geometry.q_heads * depth));
+  }
   std::vector<FilledCache> caches;
   for (const KvSpec& spec : o.specs) {
     KVANT_ASSIGN_OR_RETURN(FilledCache cache, FilledCache::Create(o, spec, depth, noise));

@@ -40,6 +40,13 @@ TEST(BenchAttention, CountsTheBytesOfAllSequencesAndLayers) {
   EXPECT_LT(rows[3].kv_bytes, rows[2].kv_bytes);              // int4 at 300 tokens
 }
 
+TEST(BenchAttention, AsksForProbabilitiesToo) {
+  AttentionBenchOptions o = SmallBench();
+  o.batch = 2;
+  o.probabilities = true;
+  EXPECT_EQ(BenchAttention(o)->size(), 4u);
+}
+
 TEST(BenchAttention, LeavesTheIsaLevelAsItWas) {
   const Isa before = ActiveIsa();
   AttentionBenchOptions o = SmallBench();
