@@ -13,6 +13,7 @@ void AddBench(CLI::App& root, Action* action);
 void AddCalibrate(CLI::App& root, Action* action);
 void AddEval(CLI::App& root, Action* action);
 void AddExplain(CLI::App& root, Action* action);
+void AddHeads(CLI::App& root, Action* action);
 void AddInspect(CLI::App& root, Action* action);
 void AddRun(CLI::App& root, Action* action);
 void AddTasks(CLI::App& root, Action* action);

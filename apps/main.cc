@@ -58,6 +58,7 @@ int ParseAndRun(int argc, char** argv) {
   AddBench(app, &action);
   AddExplain(app, &action);
   AddCalibrate(app, &action);
+  AddHeads(app, &action);
   AddInspect(app, &action);
 
   std::vector<std::string> arguments = NormaliseArguments(argc, argv);
