@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
 
-#include "codec/codec.h"
 #include "kvant/eval.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
@@ -11,47 +10,48 @@
 namespace kvant {
 namespace {
 
-// Adds the tokens [first, end) of one head, which a view of float pages shows.
-void AddHead(const HeadView& view, int64_t first, int64_t end, int head_dim, float* max_abs,
-             double* sums) {
-  for (const Run& run : view.runs) {
-    for (int64_t t = run.first_token; t < run.end_token; ++t) {
-      const int64_t position = run.first_position + t;
-      if (position < first || position >= end) continue;
-      const SideLayout& side = run.layout->k;
-      const std::byte* page = run.pages[t / side.tokens];
-      for (int c = 0; c < head_dim; ++c) {
-        const float value = LoadFloatValue(side, page, static_cast<int>(t % side.tokens), c);
-        max_abs[c] = std::max(max_abs[c], std::abs(value));
-        sums[c] += static_cast<double>(value);
+// Looks at keys on their way to the cache: a layer with a window does not hold those of a whole
+// text.
+class KeySums {
+ public:
+  KeySums(const KvGeometry& geometry, int64_t skip_tokens)
+      : skip_tokens_(skip_tokens), seen_tokens_(static_cast<size_t>(geometry.layers)) {
+    ranges_.geometry = geometry;
+    const int64_t values = int64_t{geometry.layers} * geometry.kv_heads * geometry.head_dim;
+    ranges_.max_abs.resize(static_cast<size_t>(values));
+    sums_.resize(static_cast<size_t>(values));
+  }
+
+  // Layers see the tokens of the text in order.
+  void Add(const LayerVectors& s) {
+    int64_t& seen = seen_tokens_[static_cast<size_t>(s.layer)];
+    const int layer_values = s.kv_heads * s.head_dim;
+    const auto first = static_cast<size_t>(s.layer * layer_values);
+    for (int64_t row = std::max<int64_t>(0, skip_tokens_ - seen); row < s.rows; ++row) {
+      const float* const k = s.Key(row, 0);
+      for (int i = 0; i < layer_values; ++i) {
+        float& largest = ranges_.max_abs[first + static_cast<size_t>(i)];
+        largest = std::max(largest, std::abs(k[i]));
+        sums_[first + static_cast<size_t>(i)] += static_cast<double>(k[i]);
       }
     }
+    seen += s.rows;
   }
-}
 
-KeyRanges RangesOf(Session& session, int64_t first) {
-  const Cache& cache = *session.impl().engine->cache;
-  const SequenceId sequence = session.impl().sequence;
-  const int64_t end = session.length();
-  KeyRanges ranges;
-  ranges.geometry = cache.geometry();
-  ranges.tokens = end - first;
-  const KvGeometry& g = ranges.geometry;
-  const size_t values = static_cast<size_t>(int64_t{g.layers} * g.kv_heads * g.head_dim);
-  ranges.max_abs.assign(values, 0);
-  std::vector<double> sums(values);
-  size_t at = 0;
-  for (int layer = 0; layer < g.layers; ++layer) {
-    for (int head = 0; head < g.kv_heads; ++head, at += static_cast<size_t>(g.head_dim)) {
-      const HeadView view = cache.View(sequence, layer, head, (end - 1) / cache.page_tokens());
-      AddHead(view, first, end, g.head_dim, ranges.max_abs.data() + at, sums.data() + at);
+  KeyRanges Finish() && {
+    ranges_.tokens = seen_tokens_[0] - skip_tokens_;
+    for (const double sum : sums_) {
+      ranges_.mean.push_back(static_cast<float>(sum / static_cast<double>(ranges_.tokens)));
     }
+    return std::move(ranges_);
   }
-  for (const double sum : sums) {
-    ranges.mean.push_back(static_cast<float>(sum / static_cast<double>(ranges.tokens)));
-  }
-  return ranges;
-}
+
+ private:
+  const int64_t skip_tokens_;
+  std::vector<int64_t> seen_tokens_;  // [layers]
+  std::vector<double> sums_;
+  KeyRanges ranges_;
+};
 
 }  // namespace
 
@@ -69,8 +69,10 @@ Result<KeyRanges> MeasureKeyRanges(const Model& model, std::span<const int32_t> 
                                  .chunk_tokens = options.chunk_tokens};
   session_options.kv.k = session_options.kv.v = kFormatF32;
   KVANT_ASSIGN_OR_RETURN(Session session, Session::Create(model, session_options));
+  KeySums sums(model.geometry(), options.skip_tokens);
+  session.impl().engine->llama->Observe([&](const LayerVectors& vectors) { sums.Add(vectors); });
   KVANT_RETURN_IF_ERROR(session.Prefill(ChunkOf(model.tokenizer(), text, 0, tokens), control));
-  return RangesOf(session, options.skip_tokens);
+  return std::move(sums).Finish();
 }
 
 }  // namespace kvant
