@@ -22,7 +22,7 @@ struct PageCost {
   double metadata_bytes_per_token = 0;
   double padding_bytes_per_token = 0;
   double bytes_per_token = 0;  // the sum
-  int64_t bytes = 0;           // bytes_per_token * context * batch
+  int64_t bytes = 0;           // of the tokens that each layer holds, all sequences
   int64_t read_bytes = 0;      // by a decode step: of layers with a window no more than that
   double effective_bits = 0;   // bits a value
   double stream_ms = 0;        // reading `read_bytes` once
@@ -75,7 +75,7 @@ struct KvExplanation {
 };
 
 // layer_windows: [layers] how many of the newest tokens each layer sees, 0: all; empty: all see
-// all. Layers hold what they no longer see, but do not read it. Fails as CheckKvSpec does, or with
+// all. Layers hold the pages of what they see and one page more. Fails as CheckKvSpec does, or with
 // kInvalidArgument for a context outside [1, 2^31) tokens, a batch outside [1, 2^20] or windows of
 // another number of layers.
 Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,

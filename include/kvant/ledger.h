@@ -14,9 +14,11 @@ struct CacheLedger {
   int64_t sink_bytes = 0;
   int64_t kv_bytes = 0;         // the sum of the above
   int64_t allocated_bytes = 0;  // what the pools asked of the system
-  int64_t stored_tokens = 0;    // sequence tokens in stored pages, sinks left out
+  int64_t stored_tokens = 0;    // sequence tokens that came to stored pages, sinks left out
   int64_t tokens = 0;           // sum of sequence lengths
-  double effective_bits = 0;    // 8 * kv_bytes / (tokens * 2 * layers * kv_heads * head_dim)
+  // 8 * kv_bytes / values: two a channel of the tokens whose pages a layer still holds. Layers that
+  // see only their newest tokens give back the pages of the others.
+  double effective_bits = 0;
 };
 
 }  // namespace kvant

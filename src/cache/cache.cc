@@ -17,6 +17,20 @@ int FirstLayerWith(bool Format::*feature, const KvSpec& spec, int layers) {
   return layer;
 }
 
+Status CheckWindows(const KvGeometry& g, std::span<const int64_t> layer_windows) {
+  if (layer_windows.empty()) return Status::Ok();
+  if (layer_windows.size() != static_cast<size_t>(g.layers)) {
+    return Status::InvalidArgument("windows of " + std::to_string(layer_windows.size()) +
+                                   " layers are given for a cache of " + std::to_string(g.layers));
+  }
+  for (const int64_t window : layer_windows) {
+    if (window >= 0) continue;
+    return Status::InvalidArgument("a layer's window of " + std::to_string(window) +
+                                   " tokens is negative");
+  }
+  return Status::Ok();
+}
+
 Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const float> k_balance) {
   const size_t values =
       static_cast<size_t>(g.layers) * static_cast<size_t>(g.kv_heads * g.head_dim);
@@ -73,23 +87,22 @@ bool NeedsRopes(const KvSpec& spec, int layers) {
 // ---- Creation
 
 Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& spec,
-                                             int64_t context_tokens, int64_t budget_bytes,
-                                             std::span<const float> k_balance,
-                                             std::span<const Rope> ropes) {
+                                             const CacheOptions& options) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
   constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are ints
-  if (context_tokens < 1 || context_tokens > kMaxContext) {
-    return Status::InvalidArgument("a context of " + std::to_string(context_tokens) +
+  if (options.context_tokens < 1 || options.context_tokens > kMaxContext) {
+    return Status::InvalidArgument("a context of " + std::to_string(options.context_tokens) +
                                    " tokens is not between 1 and 2^30");
   }
-  if (budget_bytes < 0) {
-    return Status::InvalidArgument("a KV budget of " + std::to_string(budget_bytes) +
+  if (options.budget_bytes < 0) {
+    return Status::InvalidArgument("a KV budget of " + std::to_string(options.budget_bytes) +
                                    " bytes is negative");
   }
-  KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, k_balance));
-  KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, ropes));
-  auto impl = std::make_unique<Impl>(geometry, spec, context_tokens, budget_bytes);
+  KVANT_RETURN_IF_ERROR(CheckWindows(geometry, options.layer_windows));
+  KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
+  KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
+  auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
     impl->page_tokens = std::max(impl->page_tokens, PageTokensFor(formats.k, formats.v));
@@ -98,48 +111,53 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   const int64_t layer_values = int64_t{geometry.kv_heads} * geometry.head_dim;
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
-    impl->AddLayer(formats);
+    const auto index = static_cast<size_t>(layer);
+    impl->AddLayer(formats, options.layer_windows.empty() ? 0 : options.layer_windows[index]);
     const LayerCalibration* const calibration =
-        spec.calibration == nullptr ? nullptr
-                                    : &spec.calibration->layers[static_cast<size_t>(layer)];
+        spec.calibration == nullptr ? nullptr : &spec.calibration->layers[index];
     if (calibration != nullptr) impl->AddLevels(*calibration, impl->layers.back());
-    impl->AddRotation(k_balance.empty() ? nullptr : k_balance.data() + layer * layer_values,
-                      calibration, impl->layers.back());
-    if (formats.k.pre_rope) impl->AddRope(ropes[static_cast<size_t>(layer)], impl->layers.back());
+    const float* const balance =
+        options.k_balance.empty() ? nullptr : options.k_balance.data() + layer * layer_values;
+    impl->AddRotation(balance, calibration, impl->layers.back());
+    if (formats.k.pre_rope) impl->AddRope(options.ropes[index], impl->layers.back());
   }
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
 }
 
 Result<std::unique_ptr<Cache>> Cache::CreateWithoutModel(const KvGeometry& g, const KvSpec& spec,
-                                                         int64_t context_tokens,
-                                                         int64_t budget_bytes) {
+                                                         CacheOptions options) {
   KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, g));
   const auto layers = static_cast<size_t>(g.layers);
   const size_t channels = layers * static_cast<size_t>(g.kv_heads * g.head_dim);
   const std::vector<float> balance(NeedsBalance(spec, g.layers) ? channels : 0, 1.0f);
   const std::vector<Rope> ropes(NeedsRopes(spec, g.layers) ? layers : 0, UsualRope(g.head_dim));
-  return Create(g, spec, context_tokens, budget_bytes, balance, ropes);
+  options.k_balance = balance;
+  options.ropes = ropes;
+  return Create(g, spec, options);
 }
 
 Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Cache::~Cache() = default;
 
-void Cache::Impl::AddLayer(const FormatPair& formats) {
+void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens) {
   LayerStore layer;
   layer.coded = !formats.k.is_float() || !formats.v.is_float();
+  layer.window_tokens = window_tokens;
+  layer.rule = PageRule::Of(page_tokens, layer.coded, spec.window_tokens, window_tokens);
+  const bool passing = window_tokens != 0;
   layer.stored = MakePageLayout(formats.k, formats.v, geometry.head_dim, page_tokens);
   if (!layer.coded) {
     layer.open = layer.stored;
-    layer.open_pool = PoolFor(layer.open, PageUse::kKept);
+    layer.open_pool = PoolFor(layer.open, PageUse::kKept, passing);
   } else {
     const FormatPair open = OpenFormats(formats);
     layer.open = MakePageLayout(open.k, open.v, geometry.head_dim, page_tokens);
-    layer.open_pool = PoolFor(layer.open, PageUse::kOpen);
-    layer.stored_pool = PoolFor(layer.stored, PageUse::kStored);
+    layer.open_pool = PoolFor(layer.open, PageUse::kOpen, true);
+    layer.stored_pool = PoolFor(layer.stored, PageUse::kStored, passing);
     if (spec.sinks_tokens > 0) {
       const int tokens = DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock;
       layer.sink = MakePageLayout(open.k, open.v, geometry.head_dim, tokens);
-      layer.sink_pool = PoolFor(layer.sink, PageUse::kSink);
+      layer.sink_pool = PoolFor(layer.sink, PageUse::kSink, false);
     }
   }
   layers.push_back(std::move(layer));
@@ -191,14 +209,15 @@ void Cache::Impl::AddRope(const Rope& rope, LayerStore& layer) {
   if (same == ropes.end()) ropes.emplace_back(rope);
 }
 
-int Cache::Impl::PoolFor(const PageLayout& layout, PageUse use) {
+// Pages that stay have a pool of their own, or holes between them would be filled one by one.
+int Cache::Impl::PoolFor(const PageLayout& layout, PageUse use, bool passing) {
   for (size_t i = 0; i < pools.size(); ++i) {
-    if (pools[i].use == use && pools[i].layout == layout) return static_cast<int>(i);
+    const PoolEntry& p = pools[i];
+    if (p.use == use && p.passing == passing && p.layout == layout) return static_cast<int>(i);
   }
-  const int64_t slab_bytes =
-      use == PageUse::kOpen ? PagePool::kSmallSlabBytes : PagePool::kMaxSlabBytes;
+  const int64_t slab_bytes = passing ? PagePool::kSmallSlabBytes : PagePool::kMaxSlabBytes;
   pools.push_back(
-      {layout, use, std::make_unique<PagePool>(layout.page_bytes, &budget, slab_bytes)});
+      {layout, use, passing, std::make_unique<PagePool>(layout.page_bytes, &budget, slab_bytes)});
   return static_cast<int>(pools.size()) - 1;
 }
 
@@ -253,9 +272,9 @@ void Cache::Impl::Drop(int pool, std::byte** pages, int begin, int end,
 // Outside a step: the open pages have no gap.
 void Cache::Impl::DropHead(const LayerStore& layer, HeadPages& head) const {
   Drop(layer.open_pool, head.open, head.first_open, head.open_end);
-  Drop(layer.stored_pool, head.stored, 0, head.sealed);
+  Drop(layer.stored_pool, head.stored, head.first_stored, head.sealed);
   if (head.sink != nullptr) Pool(layer.sink_pool).Release(head.sink);
-  head.first_open = head.open_end = head.sealed = 0;
+  head.first_open = head.open_end = head.first_stored = head.sealed = 0;
   head.sink = nullptr;
 }
 

@@ -12,6 +12,11 @@
 // never read from page 0 and stay out of its ranges. Layers with float formats have neither sinks
 // nor window of their own.
 //
+// Layers whose queries see only their newest tokens (CacheOptions::layer_windows) hold no more than
+// those: pages that no later query sees are given back, the sinks with page 0, and runs begin where
+// the first query of their page begins to see. What such a layer holds stops growing once its
+// window is full. format/page_rule.h has the arithmetic.
+//
 // Layers whose K format is pre_rope take keys after RoPE like all others, and hold them so in
 // window and sinks. Seal turns a page back by its positions before it is coded (two roundings to
 // f16 instead of one), and attention turns what it decodes again: see attention/rope_scores-inl.h.
@@ -35,8 +40,9 @@
 //
 // Cutting back. Pages sealed for a length are read as written again below it, so open copies are
 // kept for one page longer than queries need them: beside the W + 1 newest pages one more, counted
-// as window. A cut of up to B tokens is therefore always exact: views and stored pages are those of
-// a sequence that never was longer. earliest_truncate() says how far back it goes.
+// as window. So is what has left a layer's own window. A cut of up to B tokens is therefore always
+// exact: views and stored pages are those of a sequence that never was longer. earliest_truncate()
+// says how far back it goes.
 //
 // Thread rules: different (layer, kv_head) of one step may be appended, sealed, viewed and released
 // by different threads; everything else is for one thread at a time.
@@ -62,22 +68,30 @@ using SequenceId = int32_t;
 bool NeedsBalance(const KvSpec& spec, int layers);
 bool NeedsRopes(const KvSpec& spec, int layers);
 
+// What a cache is told beside its shape and formats. Spans are read by Create alone.
+struct CacheOptions {
+  int64_t context_tokens = 0;  // longest sequence that will be accepted
+  int64_t budget_bytes = 0;    // upper bound of what the pools may allocate; 0: none
+  // [layers] how many of the newest tokens a query of each layer sees, its own included; 0: all.
+  // Empty: all layers see all.
+  std::span<const int64_t> layer_windows = {};
+  // [layers][kv_heads][head_dim] positive factors of K's channels for formats with `balanced`;
+  // needed by them and empty otherwise.
+  std::span<const float> k_balance = {};
+  // [layers] how the keys that Append gets were turned; needed by formats with `pre_rope`, not read
+  // by others. A rope turns at least one pair.
+  std::span<const Rope> ropes = {};
+};
+
 class Cache {
  public:
-  // k_balance: [layers][kv_heads][head_dim] positive factors of K's channels for formats with
-  // `balanced`, copied; needed by them and empty otherwise. context_tokens: longest sequence that
-  // will be accepted. budget_bytes: upper bound of what the pools may allocate (0: none). ropes:
-  // [layers] how the keys that Append gets were turned, copied; needed by formats with `pre_rope`,
-  // not read by others. A rope turns at least one pair. Checks everything with CheckKvSpec.
+  // Checks everything, with CheckKvSpec too.
   static Result<std::unique_ptr<Cache>> Create(const KvGeometry& geometry, const KvSpec& spec,
-                                               int64_t context_tokens, int64_t budget_bytes = 0,
-                                               std::span<const float> k_balance = {},
-                                               std::span<const Rope> ropes = {});
+                                               const CacheOptions& options);
   // For keys that come from no model: a balance of ones, and UsualRope, where a format needs them.
   static Result<std::unique_ptr<Cache>> CreateWithoutModel(const KvGeometry& geometry,
                                                            const KvSpec& spec,
-                                                           int64_t context_tokens,
-                                                           int64_t budget_bytes = 0);
+                                                           CacheOptions options);
   ~Cache();
 
   const KvGeometry& geometry() const;
@@ -104,7 +118,8 @@ class Cache {
   Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
                 const float* v, int64_t v_stride, int64_t new_tokens);
   // What queries of page `query_page` (absolute page index) see of one head: pages of the running
-  // step after its Seal and before its Release, else the page of the last token.
+  // step after its Seal and before its Release, else the page of the last token. In layers with a
+  // window the first page holds tokens that only the earliest of the queries see.
   HeadView View(SequenceId seq, int layer, int kv_head, int64_t query_page) const;
   Status Seal(SequenceId seq, int layer, int kv_head);
   void Release(SequenceId seq, int layer, int kv_head);
@@ -119,12 +134,12 @@ class Cache {
   int64_t earliest_truncate(SequenceId seq) const;
 
   CacheLedger ledger() const;
-  // Bytes that one decode step of this sequence reads, from the layouts. layer_windows: [layers],
-  // how many of the newest tokens each layer sees, 0: all; empty: all see all.
-  int64_t bytes_read_per_token(SequenceId seq, std::span<const int64_t> layer_windows = {}) const;
+  // Bytes that one decode step of this sequence reads, from the layouts.
+  int64_t bytes_read_per_token(SequenceId seq) const;
 
-  // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open.
-  // Valid until the next change of the cache; a commit may move it.
+  // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open and once
+  // its layer's window has passed it. Valid until the next change of the cache; a commit may move
+  // it.
   const std::byte* StoredPage(SequenceId seq, int layer, int kv_head, int64_t page) const;
 
   struct PoolCount {

@@ -73,13 +73,14 @@ void Cache::Impl::ShareHead(const LayerStore& layer, const HeadPages& from, Head
   to.written_tokens = from.written_tokens;
   to.first_open = from.first_open;
   to.open_end = from.open_end;
+  to.first_stored = from.first_stored;
   to.sealed = from.sealed;
   to.sink = from.sink;
   for (int p = to.first_open; p < to.open_end; ++p) {
     to.open[p] = from.open[p];
     Pool(layer.open_pool).Share(to.open[p]);
   }
-  for (int p = 0; p < to.sealed; ++p) {
+  for (int p = to.first_stored; p < to.sealed; ++p) {
     to.stored[p] = from.stored[p];
     Pool(layer.stored_pool).Share(to.stored[p]);
   }
@@ -110,13 +111,13 @@ Result<SequenceId> Cache::Fork(SequenceId id) {
 }
 
 int64_t Cache::earliest_truncate(SequenceId id) const {
-  const Sequence* seq = impl_->Find(id);
+  Sequence* seq = impl_->Find(id);
   if (seq == nullptr) return 0;
-  int first = 0;
-  for (const HeadPages& head : seq->heads) first = std::max(first, head.first_open);
-  if (first == 0) return 0;
-  // The page before `first` must still be read as stored at the new length.
-  return static_cast<int64_t>(first + impl_->window_pages) * impl_->page_tokens + 1;
+  int64_t earliest = 0;
+  impl_->ForEachHead(*seq, [&](const LayerStore& layer, const HeadPages& head) {
+    earliest = std::max(earliest, layer.rule.EarliestCut(head.first_open, head.first_stored));
+  });
+  return earliest;
 }
 
 Status Cache::Impl::CheckTruncate(SequenceId id, int64_t length, int64_t earliest) const {
@@ -132,7 +133,7 @@ Status Cache::Impl::CheckTruncate(SequenceId id, int64_t length, int64_t earlies
     return refuse(StatusCode::kOutOfRange, "it holds " + std::to_string(seq.length));
   }
   if (length < seq.length && length < earliest) {
-    return refuse(StatusCode::kOutOfRange, "pages it reads as written there are gone, " +
+    return refuse(StatusCode::kOutOfRange, "pages that it reads there are gone, " +
                                                std::to_string(earliest) + " is the earliest");
   }
   return Status::Ok();
@@ -144,7 +145,7 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
   KVANT_RETURN_IF_ERROR(impl_->CheckTruncate(id, length, earliest_truncate(id)));
   if (length == seq->length) return Status::Ok();
   if (length > 0) KVANT_RETURN_IF_ERROR(impl_->MakeWritable(*seq, length));
-  const int pages = impl_->PagesOf(length), sealed = impl_->SealedPages(length);
+  const int pages = impl_->PagesOf(length);
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     head.written_tokens = length;
     if (length == 0) {
@@ -153,7 +154,7 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
     }
     impl_->Drop(layer.open_pool, head.open, pages, head.open_end);
     head.open_end = pages;
-    if (!layer.coded) return;
+    const int sealed = layer.rule.SealedPages(length);
     impl_->Drop(layer.stored_pool, head.stored, sealed, head.sealed);
     head.sealed = sealed;
   });

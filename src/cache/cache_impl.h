@@ -14,6 +14,7 @@
 #include "cache/sequence.h"
 #include "codec/fitted_table.h"
 #include "format/page_layout.h"
+#include "format/page_rule.h"
 
 namespace kvant {
 
@@ -27,6 +28,7 @@ enum class PageUse {
 struct PoolEntry {
   PageLayout layout;
   PageUse use;
+  bool passing;  // pages come and go while a sequence grows
   std::unique_ptr<PagePool> pool;
 };
 
@@ -46,7 +48,9 @@ struct HeadRotations {
 
 // One layer's layouts and the pools (indices into Impl::pools) that its pages come from.
 struct LayerStore {
-  bool coded = false;  // false: float on both sides, neither sinks nor window
+  bool coded = false;         // false: float on both sides, neither sinks nor window
+  int64_t window_tokens = 0;  // that a query sees; 0: all
+  PageRule rule;
   PageLayout open, stored, sink;
   int open_pool = -1, stored_pool = -1, sink_pool = -1;  // -1: the layer has no such pages
   // The levels that `stored` points to, where they are fitted.
@@ -66,6 +70,12 @@ struct HeadRows {
   int64_t v_stride;
 };
 
+// Pages that a step asks of one pool.
+struct PageDemand {
+  int64_t staying = 0;
+  int64_t passing = 0;  // for as long as one layer's head is read; the most of any layer
+};
+
 struct Cache::Impl {
   Impl(const KvGeometry& g, const KvSpec& s, int64_t context, int64_t budget_bytes)
       : geometry(g), spec(s), context_tokens(context), budget(budget_bytes) {}
@@ -81,12 +91,6 @@ struct Cache::Impl {
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
 
-  // The precision rule, for a sequence of `length` tokens: pages [0, SealedPages) are read as
-  // stored, [OpenPagesFrom, ..) are held as written.
-  int SealedPages(int64_t length) const {
-    return static_cast<int>(std::max<int64_t>(0, (length - 1) / page_tokens - window_pages));
-  }
-  int OpenPagesFrom(int64_t length) const { return std::max(0, SealedPages(length) - 1); }
   // Pages that `length` tokens touch.
   int PagesOf(int64_t length) const {
     return static_cast<int>((length + page_tokens - 1) / page_tokens);
@@ -108,8 +112,8 @@ struct Cache::Impl {
     }
   }
 
-  int PoolFor(const PageLayout& layout, PageUse use);
-  void AddLayer(const FormatPair& formats);
+  int PoolFor(const PageLayout& layout, PageUse use, bool passing);
+  void AddLayer(const FormatPair& formats, int64_t window_tokens);
   void AddRope(const Rope& rope, LayerStore& layer);
   void AddLevels(const LayerCalibration& calibration, LayerStore& layer) const;
   // k_balance: of the layer; null: there is none
@@ -130,7 +134,9 @@ struct Cache::Impl {
   Status CheckTruncate(SequenceId id, int64_t length, int64_t earliest) const;
 
   // cache_step.cc
-  Status ReservePages(Sequence& seq, int64_t new_tokens) const;
+  void AddDemand(const Sequence& seq, const LayerStore& layer,
+                 std::vector<PageDemand>& demand) const;
+  Status ReservePages(Sequence& seq) const;
   void CancelReservations(Sequence& seq) const;
   Status CheckRows(const Sequence& seq, const LayerStore& store,
                    const std::function<std::string()>& place, const HeadRows& rows,
@@ -141,6 +147,7 @@ struct Cache::Impl {
   Status EncodeK(const LayerStore& store, int page, const std::byte* open, int first_token,
                  std::byte* stored) const;
   Status MakePages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
+  void ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void Compact(Sequence& seq) const;
 

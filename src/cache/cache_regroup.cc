@@ -49,14 +49,15 @@ void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const try {
       const int pool = layer.coded ? layer.stored_pool : layer.open_pool;
       if (pool != static_cast<int>(i)) return;
       const auto complete = [&](int64_t length) {
-        return layer.coded ? SealedPages(length) : static_cast<int>(length / page_tokens);
+        return layer.coded ? layer.rule.SealedPages(length)
+                           : static_cast<int>(length / page_tokens);
       };
       const int before = complete(length_before), now = complete(seq.length);
       const int end = now / kRunPages * kRunPages;
       // A step of kRunPages pages or more made runs by itself.
       if (before >= end || now - before >= kRunPages) return;
       std::byte** const table = layer.coded ? head.stored : head.open;
-      for (int p = end - kRunPages; p < end; ++p) {
+      for (int p = std::max(head.first_held(), end - kRunPages); p < end; ++p) {
         if (!entry.pool->IsShared(table[p])) pages.push_back(&table[p]);
       }
     });

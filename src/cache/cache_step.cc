@@ -69,44 +69,47 @@ Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
   for (KeyRopeTable& rope : impl_->ropes) {
     KVANT_RETURN_IF_ERROR(rope.Grow(seq->length + new_tokens));
   }
-  const Status status = impl_->ReservePages(*seq, new_tokens);
+  seq->step_tokens = new_tokens;
+  const Status status = impl_->ReservePages(*seq);
   if (!status.ok()) {
     impl_->CancelReservations(*seq);
-    return status;
+    seq->step_tokens = 0;
   }
-  seq->step_tokens = new_tokens;
-  return Status::Ok();
+  return status;
+}
+
+// What one head of the layer needs, times the heads. A page that is made and passed within the step
+// is needed by one layer at a time.
+void Cache::Impl::AddDemand(const Sequence& seq, const LayerStore& layer,
+                            std::vector<PageDemand>& demand) const {
+  const int64_t before = seq.length, after = seq.length + seq.step_tokens;
+  // Of pages [made, end), those from first_held on stay.
+  const auto add = [&](int pool, int made, int end, int first_held) {
+    if (pool < 0) return;
+    PageDemand& d = demand[static_cast<size_t>(pool)];
+    const int passed = std::clamp(first_held, made, end) - made;
+    d.staying += int64_t{end - made - passed} * geometry.kv_heads;
+    d.passing = std::max(d.passing, int64_t{passed} * geometry.kv_heads);
+  };
+  const PageRule& rule = layer.rule;
+  add(layer.open_pool, PagesOf(before), PagesOf(after), rule.FirstOpen(after));
+  add(layer.stored_pool, rule.SealedPages(before), rule.SealedPages(after),
+      rule.FirstStored(after));
+  if (before == 0) add(layer.sink_pool, 0, 1, 0);
 }
 
 // Pages that stay are reserved before those that one layer needs for a moment: each demand makes
 // slabs of its own, and those of the passing one become empty as a whole.
-Status Cache::Impl::ReservePages(Sequence& seq, int64_t new_tokens) const {
-  const int64_t after = seq.length + new_tokens;
-  const int first_new = PagesOf(seq.length), end = PagesOf(after);
-  const int created = end - first_new;
-  const int staying = end - std::max(first_new, OpenPagesFrom(after));
-  const int sealed = SealedPages(after) - SealedPages(seq.length);
-  const auto reserve = [&](int pool, int64_t pages) {
-    if (pool < 0 || pages == 0) return Status::Ok();
-    return Pool(pool).Reserve(pages, &seq.reservations[static_cast<size_t>(pool)]);
+Status Cache::Impl::ReservePages(Sequence& seq) const {
+  std::vector<PageDemand> demand(pools.size());
+  for (const LayerStore& layer : layers) AddDemand(seq, layer, demand);
+  const auto reserve = [&](size_t pool, int64_t pages) {
+    if (pages == 0) return Status::Ok();
+    return pools[pool].pool->Reserve(pages, &seq.reservations[pool]);
   };
-  std::vector<int64_t> demand(pools.size(), 0);
-  int passing_pool = -1;
-  for (const LayerStore& layer : layers) {
-    demand[static_cast<size_t>(layer.open_pool)] +=
-        static_cast<int64_t>(layer.coded ? staying : created) * geometry.kv_heads;
-    if (!layer.coded) continue;
-    passing_pool = layer.open_pool;
-    demand[static_cast<size_t>(layer.stored_pool)] +=
-        static_cast<int64_t>(sealed) * geometry.kv_heads;
-    if (layer.sink_pool >= 0 && seq.length == 0) {
-      demand[static_cast<size_t>(layer.sink_pool)] += geometry.kv_heads;
-    }
-  }
-  for (size_t i = 0; i < pools.size(); ++i) {
-    KVANT_RETURN_IF_ERROR(reserve(static_cast<int>(i), demand[i]));
-  }
-  return reserve(passing_pool, static_cast<int64_t>(created - staying) * geometry.kv_heads);
+  for (size_t i = 0; i < pools.size(); ++i) KVANT_RETURN_IF_ERROR(reserve(i, demand[i].staying));
+  for (size_t i = 0; i < pools.size(); ++i) KVANT_RETURN_IF_ERROR(reserve(i, demand[i].passing));
+  return Status::Ok();
 }
 
 void Cache::Impl::CancelReservations(Sequence& seq) const {
@@ -217,7 +220,7 @@ Status Cache::Impl::MakePages(Sequence& seq, const LayerStore& layer, HeadPages&
                            Pool(layer.open_pool).Allocate(reservation(layer.open_pool)));
     head.open_end = p + 1;
   }
-  if (layer.sink_pool >= 0 && head.sink == nullptr) {
+  if (layer.sink_pool >= 0 && head.sink == nullptr && seq.length == 0) {
     KVANT_ASSIGN_OR_RETURN(head.sink, Pool(layer.sink_pool).Allocate(reservation(layer.sink_pool)));
   }
   return Status::Ok();
@@ -234,8 +237,7 @@ Status Cache::Seal(SequenceId id, int layer, int kv_head) {
     return Status::InvalidArgument("layer " + std::to_string(layer) + ", KV head " +
                                    std::to_string(kv_head) + " is sealed before it is appended");
   }
-  if (!store.coded) return Status::Ok();
-  const int target = impl_->SealedPages(head.written_tokens);
+  const int target = store.rule.SealedPages(head.written_tokens);
   while (head.sealed < target) {
     const int p = head.sealed;
     KVANT_ASSIGN_OR_RETURN(
@@ -274,49 +276,63 @@ Status Cache::Impl::EncodeK(const LayerStore& store, int page, const std::byte* 
 void Cache::Release(SequenceId id, int layer, int kv_head) {
   Sequence* seq = impl_->Find(id);
   assert(seq != nullptr);
-  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
-  HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
-  assert(!store.coded || head.sealed == impl_->SealedPages(head.written_tokens));
-  if (!store.coded) return;
-  // Pages that were there before the step wait for Commit: Rollback may want them.
-  const int begin = std::max(impl_->PagesOf(seq->length), head.dropped);
-  const int end = impl_->OpenPagesFrom(head.written_tokens);
-  if (begin >= end) return;
-  impl_->Drop(store.open_pool, head.open, begin, end,
-              &seq->reservations[static_cast<size_t>(store.open_pool)]);
-  head.dropped = end;
+  impl_->ReleaseStepPages(*seq, impl_->layers[static_cast<size_t>(layer)],
+                          impl_->HeadOf(*seq, layer, kv_head));
+}
+
+// Pages that were there before the step wait for Commit: Rollback may want them.
+void Cache::Impl::ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadPages& head) const {
+  const PageRule& rule = layer.rule;
+  assert(head.sealed == rule.SealedPages(head.written_tokens));
+  const auto release = [&](int pool, std::byte** pages, int made, int first_held, int& dropped) {
+    const int begin = std::max(made, dropped);
+    if (begin >= first_held) return;
+    Drop(pool, pages, begin, first_held, &seq.reservations[static_cast<size_t>(pool)]);
+    dropped = first_held;
+  };
+  release(layer.open_pool, head.open, PagesOf(seq.length), rule.FirstOpen(head.written_tokens),
+          head.dropped);
+  release(layer.stored_pool, head.stored, rule.SealedPages(seq.length),
+          rule.FirstStored(head.written_tokens), head.dropped_stored);
 }
 
 // ---- Commit and Rollback
 
-// Gives back the pages from before the step that the new length does not need.
+// Gives back what was there before the step and what the new length does not need.
 void Cache::Impl::CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const {
-  const int keep_from = OpenPagesFrom(seq.length + seq.step_tokens);
-  if (keep_from > head.first_open) {
-    Drop(layer.open_pool, head.open, head.first_open, std::min(keep_from, PagesOf(seq.length)));
-    head.first_open = keep_from;
+  const PageRule& rule = layer.rule;
+  const int64_t before = seq.length, after = seq.length + seq.step_tokens;
+  const auto close = [&](int pool, std::byte** pages, int end, int first_held, int& first) {
+    if (first_held <= first) return;
+    Drop(pool, pages, first, std::min(first_held, end));
+    first = first_held;
+  };
+  close(layer.open_pool, head.open, PagesOf(before), rule.FirstOpen(after), head.first_open);
+  close(layer.stored_pool, head.stored, rule.SealedPages(before), rule.FirstStored(after),
+        head.first_stored);
+  if (head.sink != nullptr && rule.FirstHeld(after) > 0) {
+    Pool(layer.sink_pool).Release(head.sink);
+    head.sink = nullptr;
   }
-  head.dropped = 0;
+  head.dropped = head.dropped_stored = 0;
 }
 
 void Cache::Commit(SequenceId id, int64_t new_tokens) {
   Sequence* seq = impl_->Find(id);
   assert(seq != nullptr && seq->step_tokens == new_tokens);
   (void)new_tokens;
-  for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
-    for (int h = 0; h < impl_->geometry.kv_heads; ++h) Release(id, layer, h);
-  }
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
-    if (layer.coded) impl_->CloseHead(*seq, layer, head);
+    impl_->ReleaseStepPages(*seq, layer, head);
+    impl_->CloseHead(*seq, layer, head);
   });
   impl_->CancelReservations(*seq);
   const int64_t after = seq->length + seq->step_tokens;
   const int64_t before = seq->length;
   seq->length = after;
   seq->step_tokens = 0;
-  if (impl_->PagesOf(before) != impl_->PagesOf(after)) impl_->Compact(*seq);
-  if (before / impl_->page_tokens != after / impl_->page_tokens ||
-      impl_->SealedPages(before) != impl_->SealedPages(after)) {
+  const bool more_pages = impl_->PagesOf(before) != impl_->PagesOf(after);
+  if (more_pages) impl_->Compact(*seq);
+  if (more_pages || before / impl_->page_tokens != after / impl_->page_tokens) {
     impl_->Regroup(*seq, before);
   }
 }
@@ -326,12 +342,14 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
 void Cache::Impl::Compact(Sequence& seq) const {
   for (size_t i = 0; i < pools.size(); ++i) {
     PagePool& pool = *pools[i].pool;
-    if (pools[i].use != PageUse::kOpen || !pool.BeginCompaction()) continue;
+    if (!pools[i].passing || !pool.BeginCompaction()) continue;
+    const auto relocate = [&](int from_pool, std::byte** pages, int begin, int end) {
+      if (from_pool != static_cast<int>(i)) return;
+      for (int p = begin; p < end; ++p) pages[p] = pool.Relocate(pages[p]);
+    };
     ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {
-      if (layer.open_pool != static_cast<int>(i)) return;
-      for (int p = head.first_open; p < head.open_end; ++p) {
-        head.open[p] = pool.Relocate(head.open[p]);
-      }
+      relocate(layer.open_pool, head.open, head.first_open, head.open_end);
+      relocate(layer.stored_pool, head.stored, head.first_stored, head.sealed);
     });
     pool.EndCompaction();
   }
@@ -340,15 +358,14 @@ void Cache::Impl::Compact(Sequence& seq) const {
 void Cache::Rollback(SequenceId id) {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr || seq->step_tokens == 0) return;
-  const int pages = impl_->PagesOf(seq->length), sealed = impl_->SealedPages(seq->length);
+  const int pages = impl_->PagesOf(seq->length);
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     impl_->Drop(layer.open_pool, head.open, std::max(pages, head.dropped), head.open_end);
     head.open_end = std::min(head.open_end, pages);
-    head.dropped = 0;
-    if (layer.coded) {
-      impl_->Drop(layer.stored_pool, head.stored, sealed, head.sealed);
-      head.sealed = std::min(head.sealed, sealed);
-    }
+    const int sealed = layer.rule.SealedPages(seq->length);
+    impl_->Drop(layer.stored_pool, head.stored, std::max(sealed, head.dropped_stored), head.sealed);
+    head.sealed = std::min(head.sealed, sealed);
+    head.dropped = head.dropped_stored = 0;
     if (seq->length == 0 && head.sink != nullptr) {
       impl_->Pool(layer.sink_pool).Release(head.sink);
       head.sink = nullptr;

@@ -261,10 +261,16 @@ TEST(Cache, LargestValueOfEachTypeIsAccepted) {
 }
 
 TEST(Cache, ImpossibleRequestsAreRefusedInOneSentence) {
-  EXPECT_EQ(Cache::Create({0, 1, 64, 1}, KvSpec{}, 64).status().code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(Cache::Create(kSmall, KvSpec{}, 0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Cache::Create(kSmall, KvSpec{}, 64, -1).status().code(), StatusCode::kInvalidArgument);
+  const auto refused = [](const KvGeometry& geometry, const CacheOptions& options) {
+    EXPECT_EQ(Cache::Create(geometry, KvSpec{}, options).status().code(),
+              StatusCode::kInvalidArgument);
+  };
+  refused({0, 1, 64, 1}, {.context_tokens = 64});
+  refused(kSmall, {.context_tokens = 0});
+  refused(kSmall, {.context_tokens = 64, .budget_bytes = -1});
+  const std::vector<int64_t> too_few = {0}, negative = {0, -1};
+  refused(kSmall, {.context_tokens = 64, .layer_windows = too_few});
+  refused(kSmall, {.context_tokens = 64, .layer_windows = negative});
   auto cache = MakeCache(kSmall, MakeSpec("int4", "int4"), 100);
   EXPECT_EQ(cache->Reserve(7, 1).code(), StatusCode::kNotFound);
   EXPECT_EQ(cache->Free(-1).code(), StatusCode::kNotFound);

@@ -58,9 +58,13 @@ inline KvSpec MakeSpec(const std::string& k, const std::string& v, int sinks = 4
   return spec;
 }
 
+// windows: [layers] or empty.
 inline std::unique_ptr<Cache> MakeCache(const KvGeometry& geometry, const KvSpec& spec,
-                                        int64_t context = 4096, int64_t budget = 0) {
-  auto cache = Cache::CreateWithoutModel(geometry, spec, context, budget);
+                                        int64_t context = 4096, int64_t budget = 0,
+                                        std::span<const int64_t> windows = {}) {
+  auto cache = Cache::CreateWithoutModel(
+      geometry, spec,
+      {.context_tokens = context, .budget_bytes = budget, .layer_windows = windows});
   EXPECT_TRUE(cache.ok()) << cache.status().message();
   return cache.ok() ? std::move(cache).value() : nullptr;
 }

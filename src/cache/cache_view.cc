@@ -45,18 +45,19 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   const int64_t visible = std::min(head.written_tokens, (query_page + 1) * page_tokens);
   if (visible <= 0) return view;
   const int last = static_cast<int>((visible - 1) / page_tokens);
-  if (!store.coded) {
-    view.runs[2] = MakeRun(store.open, head.open, last + 1, 0, 0, visible);
-    return view;
-  }
-  const int64_t sinks = impl_->spec.sinks_tokens;
-  const int stored = std::max(0, last - impl_->window_pages);
-  assert(stored <= head.sealed && stored >= head.first_open);
-  assert(stored >= head.dropped || last < impl_->PagesOf(seq->length));
+  // Stored pages [first, open), then pages as written [open, last].
+  const int first = store.rule.FirstSeen(last), open = store.rule.StoredEnd(last);
+  assert(open <= head.sealed || open == first);
+  assert(open == first || first >= head.first_stored);
+  assert(open >= head.first_open);
+  assert(open >= head.dropped || last < impl_->PagesOf(seq->length));
+  const int64_t sinks = store.coded && first == 0 ? impl_->spec.sinks_tokens : 0;
+  const auto tokens = [&](int pages) { return pages * page_tokens; };
   view.runs[0] = MakeRun(store.sink, &head.sink, 1, 0, 0, std::min(sinks, visible));
-  view.runs[1] = MakeRun(store.stored, head.stored, stored, 0, sinks, stored * page_tokens);
-  view.runs[2] = MakeRun(store.open, head.open + stored, last + 1 - stored, stored * page_tokens,
-                         stored == 0 ? sinks : 0, visible - stored * page_tokens);
+  view.runs[1] = MakeRun(store.stored, head.stored + first, open - first, tokens(first), sinks,
+                         tokens(open - first));
+  view.runs[2] = MakeRun(store.open, head.open + open, last + 1 - open, tokens(open),
+                         open == 0 ? sinks : 0, visible - tokens(open));
   return view;
 }
 
@@ -65,17 +66,20 @@ const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_
   if (seq == nullptr || page < 0) return nullptr;
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
   const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
-  if (store.coded) return page < head.sealed ? head.stored[page] : nullptr;
-  return (page + 1) * impl_->page_tokens <= seq->length ? head.open[page] : nullptr;
+  if (store.coded) {
+    return page >= head.first_stored && page < head.sealed ? head.stored[page] : nullptr;
+  }
+  const bool full = (page + 1) * impl_->page_tokens <= seq->length;
+  return page >= head.first_open && full ? head.open[page] : nullptr;
 }
 
-int64_t Cache::bytes_read_per_token(SequenceId id, std::span<const int64_t> layer_windows) const {
+int64_t Cache::bytes_read_per_token(SequenceId id) const {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr || seq->length == 0) return 0;
   int64_t bytes = 0;
   for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
     const HeadView view = View(id, layer, 0, (seq->length - 1) / impl_->page_tokens);
-    const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
+    const int64_t window = impl_->layers[static_cast<size_t>(layer)].window_tokens;
     const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, seq->length - window);
     int64_t head_bytes = 0;
     for (const Run& run : view.runs) head_bytes += BytesFrom(run, begin);
@@ -111,31 +115,30 @@ CacheLedger Cache::ledger() const {
         break;
     }
   }
+  int64_t held_tokens = 0;  // of each head
   for (const auto& seq : impl_->sequences) {
     if (seq == nullptr) continue;
     l.tokens += seq->length;
-    int64_t stored = seq->length;
-    for (size_t i = 0; i < seq->heads.size(); ++i) {
-      const LayerStore& layer = impl_->layers[i / static_cast<size_t>(impl_->geometry.kv_heads)];
-      const HeadPages& head = seq->heads[i];
+    int64_t stored = -1;
+    impl_->ForEachHead(*seq, [&](const LayerStore& layer, const HeadPages& head) {
+      held_tokens += seq->length - int64_t{head.first_held()} * impl_->page_tokens;
       if (layer.coded) {
         stored = std::max<int64_t>(
-            0, static_cast<int64_t>(head.sealed) * impl_->page_tokens - impl_->spec.sinks_tokens);
-        continue;
+            {0, stored, int64_t{head.sealed} * impl_->page_tokens - impl_->spec.sinks_tokens});
+        return;
       }
-      const int64_t absent = static_cast<int64_t>(head.open_end) * impl_->page_tokens - seq->length;
+      const int64_t absent = int64_t{head.open_end} * impl_->page_tokens - seq->length;
       const SideLayout &k = layer.open.k, &v = layer.open.v;
       const int64_t moved = absent * k.head_dim * (k.format.bits + v.format.bits) / 8;
       l.code_bytes -= moved;
       l.padding_bytes += moved;
-    }
-    l.stored_tokens += stored;
+    });
+    l.stored_tokens += stored < 0 ? seq->length : stored;
   }
   l.kv_bytes = l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
   l.allocated_bytes = impl_->budget.taken_bytes();
-  const KvGeometry& g = impl_->geometry;
-  const double values = 2.0 * static_cast<double>(l.tokens) * g.layers * g.kv_heads * g.head_dim;
-  l.effective_bits = l.tokens == 0 ? 0 : 8.0 * static_cast<double>(l.kv_bytes) / values;
+  const double values = 2.0 * static_cast<double>(held_tokens) * impl_->geometry.head_dim;
+  l.effective_bits = held_tokens == 0 ? 0 : 8.0 * static_cast<double>(l.kv_bytes) / values;
   return l;
 }
 

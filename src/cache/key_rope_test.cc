@@ -68,7 +68,7 @@ TEST(KeyRope, TurningBackFindsTheKeyAtAMillionAsAtZero) {
 TEST(KeyRope, ACacheWithoutTheRopeOfItsLayersIsRefused) {
   const KvSpec spec = MakeSpec(kPre, "int4");
   const auto refused = [&](std::span<const Rope> ropes, const std::string& named) {
-    const auto cache = Cache::Create(kHeads, spec, 1000, 0, {}, ropes);
+    const auto cache = Cache::Create(kHeads, spec, {.context_tokens = 1000, .ropes = ropes});
     ASSERT_FALSE(cache.ok()) << named;
     EXPECT_EQ(cache.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(cache.status().message().find(named), std::string::npos) << cache.status().message();

@@ -14,7 +14,7 @@ Status Sequence::EnsurePages(int64_t pages) {
     std::copy(head.open + head.first_open, head.open + head.open_end, next + head.first_open);
     head.open = next;
     next += capacity;
-    std::copy(head.stored, head.stored + head.sealed, next);
+    std::copy(head.stored + head.first_stored, head.stored + head.sealed, next + head.first_stored);
     head.stored = next;
     next += capacity;
   }

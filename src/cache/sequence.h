@@ -15,9 +15,10 @@ namespace kvant {
 // One (layer, KV head) of a sequence. Pages are numbered by position: page p holds tokens
 // [p * page_tokens, (p + 1) * page_tokens).
 //
-//   stored[0 .. sealed)              encoded pages; none in float layers
-//   open[first_open .. open_end)     pages as written, of which [.., dropped) of those that the
-//                                    running step made are given back already
+//   stored[first_stored .. sealed)   encoded pages; none in float layers
+//   open[first_open .. open_end)     pages as written
+// Of those that the running step made, the ones before `dropped_stored` and `dropped` are given
+// back already.
 // Aligned, since different threads work on neighbouring heads.
 struct alignas(64) HeadPages {
   std::byte** open = nullptr;    // [capacity]
@@ -26,8 +27,13 @@ struct alignas(64) HeadPages {
   int64_t written_tokens = 0;    // length, or length + new tokens once appended
   int first_open = 0;
   int open_end = 0;
+  int first_stored = 0;
   int sealed = 0;
   int dropped = 0;
+  int dropped_stored = 0;
+
+  // No page before it is held, in whatever form.
+  int first_held() const { return sealed > 0 ? first_stored : first_open; }
 };
 
 struct Sequence {

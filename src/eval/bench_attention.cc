@@ -38,7 +38,8 @@ class FilledCache {
   static Result<FilledCache> Create(const AttentionBenchOptions& o, const KvSpec& spec,
                                     int64_t depth, const std::vector<float>& noise) {
     FilledCache filled;
-    KVANT_ASSIGN_OR_RETURN(filled.cache_, Cache::CreateWithoutModel(o.geometry, spec, depth));
+    KVANT_ASSIGN_OR_RETURN(filled.cache_,
+                           Cache::CreateWithoutModel(o.geometry, spec, {.context_tokens = depth}));
     for (int64_t i = 0; i < o.batch; ++i) {
       KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, filled.cache_->NewSequence());
       filled.sequences_.push_back(sequence);

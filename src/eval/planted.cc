@@ -121,7 +121,7 @@ Result<std::vector<float>> CachedOutputs(const KvSpec& spec, const PlantedOption
                                          const std::vector<PlantedHead>& heads) {
   const KvGeometry geometry = {1, kKvHeads, o.head_dim, kKvHeads * kGroupRatio};
   KVANT_ASSIGN_OR_RETURN(const std::unique_ptr<Cache> cache,
-                         Cache::CreateWithoutModel(geometry, spec, o.tokens));
+                         Cache::CreateWithoutModel(geometry, spec, {.context_tokens = o.tokens}));
   KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, cache->NewSequence());
   KVANT_RETURN_IF_ERROR(Fill(*cache, sequence, o, heads));
   const int64_t row = static_cast<int64_t>(kGroupRatio) * o.head_dim;

@@ -107,9 +107,12 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   }
   std::vector<Rope> ropes;
   if (NeedsRopes(options.kv, impl.config.layers)) ropes = LayerRopes(impl.config, impl.weights);
-  KVANT_ASSIGN_OR_RETURN(engine->cache,
-                         Cache::Create(model.geometry(), options.kv, engine->context_tokens,
-                                       options.kv_budget_bytes, balance, ropes));
+  KVANT_ASSIGN_OR_RETURN(engine->cache, Cache::Create(model.geometry(), options.kv,
+                                                      {.context_tokens = engine->context_tokens,
+                                                       .budget_bytes = options.kv_budget_bytes,
+                                                       .layer_windows = model.layer_windows(),
+                                                       .k_balance = balance,
+                                                       .ropes = ropes}));
   const ActivationMode mode =
       impl.float_activations ? ActivationMode::kFloat : ActivationMode::kInt8;
   const int64_t rows = std::min<int64_t>(options.chunk_tokens, engine->context_tokens);
@@ -246,7 +249,7 @@ std::vector<FormatPair> Session::layer_formats() const {
 CacheLedger Session::ledger() const { return impl_->engine->cache->ledger(); }
 int64_t Session::kv_bytes_read() const { return impl_->engine->llama->kv_bytes_read(); }
 int64_t Session::kv_bytes_read_per_token() const {
-  return impl_->engine->cache->bytes_read_per_token(impl_->sequence, model().layer_windows());
+  return impl_->engine->cache->bytes_read_per_token(impl_->sequence);
 }
 
 }  // namespace kvant

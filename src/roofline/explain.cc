@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/page_layout.h"
+#include "format/page_rule.h"
 
 namespace kvant {
 namespace {
@@ -26,25 +27,38 @@ int PageTokensOf(const KvSpec& spec, const KvGeometry& g) {
 
 bool IsFloat(const FormatPair& pair) { return pair.k.is_float() && pair.v.is_float(); }
 
-// Where one sequence's tokens lie, in pages of page_tokens: the one precision rule of the cache,
-// seen from a query in the last page.
-struct Pages {
-  int64_t stored = 0;  // leading pages, read in stored form
-  int64_t open = 0;    // the others, read as written: the window and the page being filled
-  // Open copies that are held: one page more than is read, so that a cut of a page is exact.
-  int64_t held_open() const { return open + (stored > 0 ? 1 : 0); }
-};
-Pages SplitPages(int64_t tokens, int page_tokens, int window_tokens) {
-  const int64_t last_page = (tokens - 1) / page_tokens;
-  const int64_t window_pages = DivideUp(window_tokens, page_tokens);
-  const int64_t stored = std::max<int64_t>(0, last_page - window_pages);
-  return {stored, last_page + 1 - stored};
-}
+// One layer of a cache, and how much of one sequence's `tokens` tokens it sees.
+struct Layer {
+  Layer(const KvGeometry& g, const KvSpec& spec, int page_tokens,
+        std::span<const int64_t> layer_windows, int layer, int64_t tokens_in)
+      : formats(LayerFormats(spec, layer)),
+        page(MakePageLayout(formats.k, formats.v, g.head_dim, page_tokens)),
+        tokens(tokens_in) {
+    const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
+    if (window != 0) first_seen = std::max<int64_t>(0, tokens - window);
+    rule = PageRule::Of(page_tokens, !IsFloat(formats), spec.window_tokens, window);
+  }
 
-// The first token that a query at the end of `tokens` tokens sees in a layer.
-int64_t FirstSeen(std::span<const int64_t> layer_windows, int layer, int64_t tokens) {
-  const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
-  return window == 0 ? 0 : std::max<int64_t>(0, tokens - window);
+  // Of whole pages, from the first that is held; the last may be partly filled.
+  int64_t held_tokens() const {
+    return tokens - int64_t{rule.FirstHeld(tokens)} * rule.page_tokens;
+  }
+
+  FormatPair formats;
+  PageLayout page;  // stored
+  int64_t tokens;
+  int64_t first_seen = 0;  // by the query of the last token
+  PageRule rule;
+};
+
+// visit(const Layer&) for all layers.
+template <typename Visit>
+void ForEachLayer(const KvGeometry& g, const KvSpec& spec, std::span<const int64_t> layer_windows,
+                  int64_t tokens, const Visit& visit) {
+  const int page_tokens = PageTokensOf(spec, g);
+  for (int layer = 0; layer < g.layers; ++layer) {
+    visit(Layer(g, spec, page_tokens, layer_windows, layer, tokens));
+  }
 }
 
 // Bytes of `tokens` tokens in float pages; their padding is not read.
@@ -57,65 +71,66 @@ PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens,
   PageCost cost;
   const int page_tokens = PageTokensOf(spec, g);
   int64_t code_bytes = 0, metadata_bytes = 0, page_bytes = 0;
-  double seen_bytes = 0;  // of one sequence, times page_tokens
-  for (int layer = 0; layer < g.layers; ++layer) {
-    const FormatPair pair = LayerFormats(spec, layer);
-    const PageLayout page = MakePageLayout(pair.k, pair.v, g.head_dim, page_tokens);
-    code_bytes += g.kv_heads * (page.k.code_bytes() + page.v.code_bytes());
-    metadata_bytes += g.kv_heads * (page.k.used_metadata_bytes() + page.v.used_metadata_bytes());
-    const int64_t layer_bytes = int64_t{g.kv_heads} * page.page_bytes;
+  double held_bytes = 0, seen_bytes = 0;  // of one sequence, times page_tokens
+  ForEachLayer(g, spec, layer_windows, context_tokens, [&](const Layer& layer) {
+    const SideLayout &k = layer.page.k, &v = layer.page.v;
+    code_bytes += g.kv_heads * (k.code_bytes() + v.code_bytes());
+    metadata_bytes += g.kv_heads * (k.used_metadata_bytes() + v.used_metadata_bytes());
+    const int64_t layer_bytes = int64_t{g.kv_heads} * layer.page.page_bytes;
     page_bytes += layer_bytes;
-    const int64_t seen = context_tokens - FirstSeen(layer_windows, layer, context_tokens);
-    seen_bytes += static_cast<double>(layer_bytes) * static_cast<double>(seen);
-  }
+    held_bytes += static_cast<double>(layer_bytes) * static_cast<double>(layer.held_tokens());
+    seen_bytes +=
+        static_cast<double>(layer_bytes) * static_cast<double>(context_tokens - layer.first_seen);
+  });
   const auto per_token = [&](int64_t bytes) { return static_cast<double>(bytes) / page_tokens; };
   cost.code_bytes_per_token = per_token(code_bytes);
   cost.metadata_bytes_per_token = per_token(metadata_bytes);
   cost.padding_bytes_per_token = per_token(page_bytes - code_bytes - metadata_bytes);
   cost.bytes_per_token = per_token(page_bytes);
-  const double tokens = static_cast<double>(context_tokens) * static_cast<double>(batch);
-  cost.bytes = static_cast<int64_t>(cost.bytes_per_token * tokens);
+  cost.bytes = static_cast<int64_t>(held_bytes * static_cast<double>(batch) / page_tokens);
   cost.read_bytes = static_cast<int64_t>(seen_bytes * static_cast<double>(batch) / page_tokens);
   cost.effective_bits = 8 * cost.bytes_per_token / static_cast<double>(ValuesPerToken(g));
   cost.stream_ms = 1e3 * static_cast<double>(cost.read_bytes) / device.read_bytes_per_s;
   return cost;
 }
 
-// All pages of float layers stay as they are: no window, no sinks.
-void AddFloatLayer(const KvGeometry& g, const FormatPair& pair, int page_tokens, int64_t tokens,
-                   int64_t first_seen, HeldBytes* held) {
-  const int64_t pages = (tokens - 1) / page_tokens + 1;
-  const int64_t bytes =
-      pages * g.kv_heads * MakePageLayout(pair.k, pair.v, g.head_dim, page_tokens).page_bytes;
-  const int64_t values = FloatBytes(g, pair, tokens);
+// Float pages have neither window nor sinks.
+void AddFloatLayer(const KvGeometry& g, const Layer& layer, HeldBytes* held) {
+  const PageRule& rule = layer.rule;
+  const int64_t pages = rule.PagesOf(layer.tokens) - rule.FirstOpen(layer.tokens);
+  const int64_t bytes = pages * g.kv_heads * layer.page.page_bytes;
+  const int64_t values = FloatBytes(g, layer.formats, layer.held_tokens());
   held->code_bytes += values;
   held->padding_bytes += bytes - values;  // the unwritten end of the last page too
-  held->read_bytes += FloatBytes(g, pair, tokens - first_seen);
+  held->read_bytes += FloatBytes(g, layer.formats, layer.tokens - layer.first_seen);
 }
 
-void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const FormatPair& pair, int page_tokens,
-                   int64_t tokens, int64_t first_seen, HeldBytes* held) {
-  const Pages pages = SplitPages(tokens, page_tokens, spec.window_tokens);
-  const PageLayout stored = MakePageLayout(pair.k, pair.v, g.head_dim, page_tokens);
-  const int64_t heads_pages = pages.stored * g.kv_heads;
+void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const Layer& layer, HeldBytes* held) {
+  const PageRule& rule = layer.rule;
+  const PageLayout& stored = layer.page;
+  const int64_t tokens = layer.tokens, first_seen = layer.first_seen;
+  const int64_t heads_pages =
+      int64_t{rule.SealedPages(tokens) - rule.FirstStored(tokens)} * g.kv_heads;
   held->code_bytes += heads_pages * (stored.k.code_bytes() + stored.v.code_bytes());
   held->metadata_bytes +=
       heads_pages * (stored.k.used_metadata_bytes() + stored.v.used_metadata_bytes());
   held->padding_bytes += heads_pages * (stored.k.padding_bytes() + stored.v.padding_bytes());
-  const FormatPair open = OpenFormats(pair);
-  held->window_bytes += pages.held_open() * g.kv_heads *
-                        MakePageLayout(open.k, open.v, g.head_dim, page_tokens).page_bytes;
-  if (spec.sinks_tokens > 0) {
-    const int sink_tokens = DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock;
-    held->sink_bytes +=
-        int64_t{g.kv_heads} * MakePageLayout(open.k, open.v, g.head_dim, sink_tokens).page_bytes;
+  const FormatPair open = OpenFormats(layer.formats);
+  const auto float_page_bytes = [&](int page_tokens) {
+    return int64_t{g.kv_heads} * MakePageLayout(open.k, open.v, g.head_dim, page_tokens).page_bytes;
+  };
+  held->window_bytes +=
+      int64_t{rule.PagesOf(tokens) - rule.FirstOpen(tokens)} * float_page_bytes(rule.page_tokens);
+  if (spec.sinks_tokens > 0 && rule.FirstHeld(tokens) == 0) {
+    held->sink_bytes += float_page_bytes(DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock);
   }
   // Sinks are read from their own page, and never twice.
-  const int64_t stored_end = pages.stored * page_tokens;
+  const int open_page = rule.StoredEnd(rule.LastPage(tokens));
+  const int64_t stored_end = int64_t{open_page} * rule.page_tokens;
   const int64_t sinks =
       std::max<int64_t>(0, std::min<int64_t>(spec.sinks_tokens, stored_end) - first_seen);
   const int64_t as_written = tokens - std::max(stored_end, first_seen) + sinks;
-  const int64_t read_pages = std::max<int64_t>(0, pages.stored - first_seen / page_tokens);
+  const int64_t read_pages = std::max<int64_t>(0, open_page - first_seen / rule.page_tokens);
   held->read_bytes += read_pages * g.kv_heads * stored.page_bytes + FloatBytes(g, open, as_written);
 }
 
@@ -128,8 +143,9 @@ void ExplainKept(KvExplanation* e) {
     any_coded = !IsFloat(LayerFormats(e->spec, layer));
   }
   if (any_coded) {
-    const Pages pages = SplitPages(e->context_tokens, e->page_tokens, e->spec.window_tokens);
-    e->window.tokens = e->context_tokens - pages.stored * e->page_tokens;
+    const PageRule rule = PageRule::Of(e->page_tokens, true, e->spec.window_tokens, 0);
+    const int open_page = rule.StoredEnd(rule.LastPage(e->context_tokens));
+    e->window.tokens = e->context_tokens - int64_t{open_page} * e->page_tokens;
     e->sinks.tokens = std::min<int64_t>(e->spec.sinks_tokens, e->context_tokens);
   }
   // Sinks keep their slots in page 0, so all of their page is on top. The rest of the difference
@@ -143,9 +159,8 @@ void FindBound(KvExplanation* e) {
   // Per query head and cached token that it sees: head_dim products and sums for the score, as many
   // for the weighted values.
   int64_t seen = 0;
-  for (int layer = 0; layer < g.layers; ++layer) {
-    seen += e->context_tokens - FirstSeen(e->layer_windows, layer, e->context_tokens);
-  }
+  ForEachLayer(g, e->spec, e->layer_windows, e->context_tokens,
+               [&](const Layer& layer) { seen += layer.tokens - layer.first_seen; });
   e->flops =
       4.0 * g.q_heads * g.head_dim * static_cast<double>(seen) * static_cast<double>(e->batch);
   e->flops_per_byte = e->flops / static_cast<double>(e->kv.read_bytes);
@@ -168,25 +183,21 @@ double PageBytesPerToken(const KvGeometry& geometry, const KvSpec& spec) {
 HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t tokens, int64_t batch,
                    std::span<const int64_t> layer_windows) {
   HeldBytes held;
-  const int page_tokens = PageTokensOf(spec, geometry);
-  for (int layer = 0; layer < geometry.layers; ++layer) {
-    const FormatPair pair = LayerFormats(spec, layer);
-    const int64_t first_seen = FirstSeen(layer_windows, layer, tokens);
-    if (IsFloat(pair)) {
-      AddFloatLayer(geometry, pair, page_tokens, tokens, first_seen, &held);
-    } else {
-      AddCodedLayer(geometry, spec, pair, page_tokens, tokens, first_seen, &held);
-    }
-  }
+  int64_t held_tokens = 0;  // of every layer
+  ForEachLayer(geometry, spec, layer_windows, tokens, [&](const Layer& layer) {
+    held_tokens += layer.held_tokens();
+    IsFloat(layer.formats) ? AddFloatLayer(geometry, layer, &held)
+                           : AddCodedLayer(geometry, spec, layer, &held);
+  });
   for (int64_t* bytes : {&held.code_bytes, &held.metadata_bytes, &held.padding_bytes,
                          &held.window_bytes, &held.sink_bytes}) {
     *bytes *= batch;
     held.kv_bytes += *bytes;
   }
   held.read_bytes *= batch;
-  held.effective_bits = 8.0 * static_cast<double>(held.kv_bytes) /
-                        (static_cast<double>(ValuesPerToken(geometry)) *
-                         static_cast<double>(tokens) * static_cast<double>(batch));
+  const double values = 2.0 * geometry.kv_heads * geometry.head_dim *
+                        static_cast<double>(held_tokens) * static_cast<double>(batch);
+  held.effective_bits = 8.0 * static_cast<double>(held.kv_bytes) / values;
   return held;
 }
 

@@ -72,7 +72,7 @@ double TokensInEffect(const float* q, const std::vector<float>& k) {
 // RoPE moves scores by several units and leaves fewer tokens, which is not the format's doing.
 double OutputError(const std::string& preset, float offset, Bias bias = Bias::kAfterRope) {
   const KvSpec spec = ParseKvPreset(preset).value();
-  auto cache = Cache::CreateWithoutModel(kGeometry, spec, kTokens).value();
+  auto cache = Cache::CreateWithoutModel(kGeometry, spec, {.context_tokens = kTokens}).value();
   const std::vector<float> k = Keys(bias, offset), v = RandomValues(kTokens * kHeadDim, 2);
   const SequenceId seq = cache->NewSequence().value();
   EXPECT_TRUE(cache->Reserve(seq, kTokens).ok());

@@ -7,34 +7,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "gemma3_for_test.h"
 #include "kvant/kvant.h"
 #include "predictions.h"
 
 namespace kvant {
 namespace {
 
-constexpr char kModelPath[] = KVANT_SOURCE_DIR "/models/gemma3-270m-q4_k_m.gguf";
 constexpr char kGolden[] = KVANT_SOURCE_DIR "/tests/golden/";
-
-const Model& LoadOnce(bool float_activations) {
-  static const Model models[] = {Model::Load(kModelPath, {.float_activations = false}).value(),
-                                 Model::Load(kModelPath, {.float_activations = true}).value()};
-  return models[float_activations ? 1 : 0];
-}
-
-class Gemma3 : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(kModelPath)) GTEST_SKIP() << kModelPath << " is not there";
-    if (AvailableIsas().back() == Isa::kScalar) GTEST_SKIP() << "this build is scalar only";
-  }
-};
 
 Session MakeSession(const Model& model, const std::string& kv) {
   SessionOptions options;
