@@ -258,7 +258,8 @@ KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std:
     units[r()] = PackRounded(count, first, [&](int i) { return Round(in_steps(i)); });
     if constexpr (kTerms == 2) {
       second_units[r()] = PackRounded(count, first + RoundedBytes(count), [&](int i) {
-        const F x = in_steps(i), left = Sub(x, ToFloat(Round(x)));  // half a step at most, exact
+        const F steps = in_steps(i),
+                left = Sub(steps, ToFloat(Round(steps)));  // half a step at most, exact
         return Round(Mul(left, Set(1.0f / kSecondUnit)));
       });
     }
