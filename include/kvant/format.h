@@ -28,6 +28,7 @@ namespace kvant {
 inline constexpr int kPageTokens = 64;
 
 struct Calibration;  // kvant/calibration.h
+struct MixedSpec;    // kvant/mixed_spec.h
 
 enum class Side { kK, kV };
 
@@ -111,6 +112,15 @@ struct Format {
   bool is_float8() const { return levels == Levels::kE4M3 || levels == Levels::kE5M2; }
   bool is_float4() const { return levels == Levels::kE2M1 || levels == Levels::kIf4; }
   bool is_small_float() const { return is_float8() || is_float4(); }
+  // Whether a token's codes and metadata are its own, so that it can leave its page for another.
+  bool by_token() const {
+    if (is_float() || is_small_float()) return true;
+    if (is_normed()) {
+      return levels != Levels::kTrellis16 && levels != Levels::kTrellis64 && !page_mean &&
+             !norms_8bit;
+    }
+    return axis == Axis::kToken;
+  }
 
   // Bytes of metadata of one group: a scale of 16 or 8 bits and, unless symmetric, one 16-bit
   // offset or zero; of a normed format the norm of one token.
@@ -186,6 +196,9 @@ struct KvSpec {
   std::vector<FormatPair> layers = {};
   // What fitted levels, smoothing and loaded rotations read; null where no format needs it.
   std::shared_ptr<const Calibration> calibration = nullptr;
+  // Widths chosen token by token, in all layers that are not skipped; null: k and v everywhere. Set
+  // it with SetMixed.
+  std::shared_ptr<const MixedSpec> mixed = nullptr;
 
   bool operator==(const KvSpec&) const = default;
 };

@@ -37,14 +37,19 @@ struct KeyRope {
   const float* offsets = nullptr;  // [count][2][64] cos, sin at positions 0 .. 63
 };
 
-// All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty;
-// their order is the order of positions. The last run holds the open page: its end_token is the
-// number of tokens written, and a query at position t sees positions <= t only.
+// All that one query page sees of one KV head: sinks, stored pages, window. Runs may be empty. The
+// window's run holds the open page: its end_token is the number of tokens written, and a query at
+// position t sees positions <= t only.
+//
+// Tokens of several widths stand in two runs a width, coded pages and the tail as written, between
+// sinks and window, which is then the last run. The runs of a width begin at position 0 and count
+// tokens, which lie in any order: all of them are older than every query of the view, and layers
+// that see a window only have none.
 //
 // What K and V hold may be rotated (codec/rotation.h): then queries are rotated with to_query first
 // and outputs turned back with to_value. Runs whose K format is pre_rope need `rope`, and begin at
 // a multiple of 64.
-inline constexpr int kMaxRuns = 3;
+inline constexpr int kMaxRuns = 2 + 2 * 5;  // sinks, window, and two of widths 16, 8, 4, 3, 2
 struct HeadView {
   std::array<Run, kMaxRuns> runs;
   Rotation to_query, to_value;
