@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "command.h"
 #include "failure.h"
+#include "kvant/head_classes.h"
 #include "kvant/head_gates.h"
 #include "model_options.h"
 #include "output.h"
@@ -23,28 +25,23 @@ constexpr char kFooter[] =
     "answer's queries\n"
     "give to a number hidden in the text, which the answer copies.";
 
-constexpr int kFileVersion = 1;
 constexpr size_t kShownHeads = 12;
 
 struct HeadsFlags {
   ModelFlags model;
   std::string file, output, depths = "10,25,40,55";
   HeadGateOptions options;
+  double sparsity = 0.5;
 };
 
-// {"version": 1, "model_hash": …, "gates": [layers][kv_heads]}, one layer a line.
-std::string FileText(const HeadGates& gates) {
-  std::string layers;
-  for (int layer = 0; layer < gates.geometry.layers; ++layer) {
-    Json row = Json::array();
-    for (int head = 0; head < gates.geometry.kv_heads; ++head) {
-      row.push_back(Shortest(static_cast<float>(gates.Of(layer, head))));
-    }
-    layers += (layer == 0 ? "\n    " : ",\n    ") + Dump(row, -1);
-  }
-  return fmt::format(
-      "{{\n  \"version\": {},\n  \"model_hash\": \"{:016x}\",\n  \"gates\": [{}\n  ]\n}}\n",
-      kFileVersion, gates.model_hash, layers);
+HeadClasses ClassesOf(const HeadGates& gates, const HeadsFlags& o) {
+  return {.model_hash = gates.model_hash,
+          .layers = gates.geometry.layers,
+          .kv_heads = gates.geometry.kv_heads,
+          .first_tokens = static_cast<int>(o.options.sinks_tokens),
+          .recent_tokens = static_cast<int>(o.options.recent_tokens),
+          .sparsity = o.sparsity,
+          .gates = std::vector<float>(gates.gates.begin(), gates.gates.end())};
 }
 
 void PrintRanking(const HeadGates& gates) {
@@ -80,7 +77,7 @@ int RunHeads(const HeadsFlags& o) {
                                                        },
                                                    .cancel = &Interrupted()}));
   bar.Clear();
-  WriteFile(o.output, FileText(gates));
+  WriteFile(o.output, PrintHeadClasses(ClassesOf(gates, o)));
   Print("{}: {} of {}, {}\n", o.output, Plural(static_cast<int64_t>(gates.gates.size()), "gate"),
         Plural(gates.geometry.layers, "layer"), Plural(gates.questions, "question"));
   PrintRanking(gates);
@@ -118,6 +115,10 @@ void AddHeads(CLI::App& root, Action* action) {
                    "Newest tokens that streaming heads would keep [256]")
       ->type_name("N")
       ->check(Count(1));
+  command
+      ->add_option("--sparsity", o->sparsity, "Share of the heads that will stream, 0 to 1 [0.5]")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0));
   command->add_option("-s,--seed", o->options.seed, "What the numbers are drawn from [1]")
       ->type_name("N");
   command->callback([o, action] { *action = [o] { return RunHeads(*o); }; });

@@ -41,8 +41,9 @@ Status CheckOptions(const Model& model, const HeadGateOptions& o) {
 
 Result<Question> MakeQuestion(const Model& model, const std::vector<std::string>& sentences,
                               const HeadGateOptions& o, int depth, RandomStream& random) {
-  KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeNeedle(model, sentences, TaskKind::kNeedle,
-                                                         o.prompt_tokens, depth, random));
+  const TaskCell cell = {
+      .kind = TaskKind::kNeedle, .length_tokens = o.prompt_tokens, .depth_percent = depth};
+  KVANT_ASSIGN_OR_RETURN(const TaskText text, MakeNeedle(model, sentences, cell, {}, random));
   Question question;
   KVANT_ASSIGN_OR_RETURN(question.prompt, EncodeTask(model, text));
   const std::vector<int32_t>&tokens = question.prompt.tokens, &answer = question.prompt.answer;
