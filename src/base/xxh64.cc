@@ -1,5 +1,6 @@
 #include "base/xxh64.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -28,25 +29,38 @@ uint64_t MergeLane(uint64_t hash, uint64_t lane) {
   return (hash ^ Round(0, lane)) * kPrime1 + kPrime4;
 }
 
-// Stripes of 32 bytes in four independent lanes; `at` is left behind the last whole stripe.
-uint64_t HashStripes(const std::byte*& at, const std::byte* end) {
-  uint64_t lanes[4] = {kPrime1 + kPrime2, kPrime2, 0, uint64_t{0} - kPrime1};
-  for (; end - at >= 32; at += 32) {
-    for (int i = 0; i < 4; ++i) lanes[i] = Round(lanes[i], Read<uint64_t>(at + 8 * i));
-  }
-  uint64_t hash = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) +
-                  std::rotl(lanes[3], 18);
-  for (uint64_t lane : lanes) hash = MergeLane(hash, lane);
-  return hash;
-}
-
 }  // namespace
 
-uint64_t Xxh64(std::span<const std::byte> bytes) {
-  const std::byte* at = bytes.data();
-  const std::byte* const end = at + bytes.size();
-  uint64_t hash = bytes.size() >= 32 ? HashStripes(at, end) : kPrime5;
-  hash += bytes.size();
+Xxh64Stream::Xxh64Stream() : lanes_{kPrime1 + kPrime2, kPrime2, 0, uint64_t{0} - kPrime1} {}
+
+// Stripes of 32 bytes in four independent lanes; what is left of the last one waits in rest_.
+void Xxh64Stream::Add(std::span<const std::byte> bytes) {
+  const auto take = [&](const std::byte* stripe) {
+    for (int i = 0; i < 4; ++i) lanes_[i] = Round(lanes_[i], Read<uint64_t>(stripe + 8 * i));
+  };
+  const size_t waiting = total_bytes_ % kStripeBytes;
+  total_bytes_ += bytes.size();
+  if (waiting > 0) {
+    const size_t count = std::min(kStripeBytes - waiting, bytes.size());
+    std::copy_n(bytes.begin(), count, rest_.begin() + static_cast<std::ptrdiff_t>(waiting));
+    bytes = bytes.subspan(count);
+    if (waiting + count < kStripeBytes) return;
+    take(rest_.data());
+  }
+  for (; bytes.size() >= kStripeBytes; bytes = bytes.subspan(kStripeBytes)) take(bytes.data());
+  std::copy(bytes.begin(), bytes.end(), rest_.begin());
+}
+
+uint64_t Xxh64Stream::Hash() const {
+  uint64_t hash = kPrime5;
+  if (total_bytes_ >= kStripeBytes) {
+    hash = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) +
+           std::rotl(lanes_[3], 18);
+    for (uint64_t lane : lanes_) hash = MergeLane(hash, lane);
+  }
+  hash += total_bytes_;
+  const std::byte* at = rest_.data();
+  const std::byte* const end = at + total_bytes_ % kStripeBytes;
   for (; end - at >= 8; at += 8) {
     hash = std::rotl(hash ^ Round(0, Read<uint64_t>(at)), 27) * kPrime1 + kPrime4;
   }
@@ -58,6 +72,12 @@ uint64_t Xxh64(std::span<const std::byte> bytes) {
   hash = (hash ^ (hash >> 33)) * kPrime2;
   hash = (hash ^ (hash >> 29)) * kPrime3;
   return hash ^ (hash >> 32);
+}
+
+uint64_t Xxh64(std::span<const std::byte> bytes) {
+  Xxh64Stream stream;
+  stream.Add(bytes);
+  return stream.Hash();
 }
 
 }  // namespace kvant

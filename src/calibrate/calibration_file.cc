@@ -7,47 +7,21 @@
 //   u32 1 and per layer two strings (u64 length, bytes), the specs of K and V; or u32 0
 //   u64 XXH64 of all bytes before
 #include <array>
-#include <bit>
 #include <cstring>
 
+#include "base/byte_cursor.h"
+#include "base/byte_writer.h"
 #include "base/xxh64.h"
 #include "gguf/atomic_file.h"
-#include "gguf/byte_cursor.h"
 #include "gguf/mapped_file.h"
 #include "kvant/calibrate.h"
 
 namespace kvant {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
-
 constexpr std::array<char, 8> kMagic = {'k', 'v', 'a', 'n', 't', 'c', 'a', 'l'};
 constexpr uint32_t kVersion = 1;
 constexpr uint64_t kMaxSpecBytes = 256;
-
-class Writer {
- public:
-  template <typename T>
-  void Number(const T& number) {
-    Bytes(&number, sizeof number);
-  }
-  template <typename T>
-  void Array(const std::vector<T>& values) {
-    Bytes(values.data(), values.size() * sizeof(T));
-  }
-  void String(const std::string& text) {
-    Number(uint64_t{text.size()});
-    Bytes(text.data(), text.size());
-  }
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  void Bytes(const void* from, size_t count) {
-    const auto* at = static_cast<const std::byte*>(from);
-    bytes_.insert(bytes_.end(), at, at + count);
-  }
-  std::vector<std::byte> bytes_;
-};
 
 template <typename T>
 Status ReadArray(std::string_view what, size_t count, ByteCursor* cursor, std::vector<T>* values) {
@@ -57,7 +31,7 @@ Status ReadArray(std::string_view what, size_t count, ByteCursor* cursor, std::v
   return Status::Ok();
 }
 
-void WriteLayer(const LayerCalibration& layer, Writer* writer) {
+void WriteLayer(const LayerCalibration& layer, ByteWriter* writer) {
   for (const auto* side : {&layer.k_levels, &layer.v_levels}) {
     for (const FittedLevels& levels : *side) {
       writer->Number(levels.sigma);
@@ -155,7 +129,7 @@ Result<Calibration> Parse(std::span<const std::byte> bytes) {
 
 Status WriteCalibration(const Calibration& c, const std::string& path) {
   KVANT_RETURN_IF_ERROR(CheckCalibration(c));
-  Writer writer;
+  ByteWriter writer;
   writer.Number(kMagic);
   writer.Number(kVersion);
   writer.Number(c.model_hash);

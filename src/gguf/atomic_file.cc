@@ -1,6 +1,7 @@
 #include "gguf/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,10 @@ Status Failed(const std::string& path, const char* what) {
 }  // namespace
 
 Result<AtomicFile> AtomicFile::Create(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return Status::Io(path + ": is not a regular file, and would be replaced by one");
+  }
   constexpr int kTries = 100;  // names left over from processes that were killed
   const std::string stem = path + ".tmp." + std::to_string(getpid()) + ".";
   for (int attempt = 0; attempt < kTries; ++attempt) {

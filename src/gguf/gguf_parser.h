@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "gguf/byte_cursor.h"
+#include "base/byte_cursor.h"
 #include "gguf/gguf_file.h"
 #include "kvant/status.h"
 

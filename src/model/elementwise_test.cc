@@ -1,14 +1,12 @@
-// The small functions of a forward pass against double: elementwise.h, rope.h, xxh64.h.
+// The small functions of a forward pass against double: elementwise.h, rope.h.
 #include "model/elementwise.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <string_view>
 #include <vector>
 
-#include "base/xxh64.h"
 #include "kvant/isa.h"
 #include "kvant/sampler.h"
 #include "model/rope.h"
@@ -111,19 +109,6 @@ TEST(Elementwise, EveryIsaGivesTheSameBits) {
     }
   }
   EXPECT_TRUE(SetActiveIsa(before).ok());
-}
-
-// Figures of the published algorithm; lengths below, at and beyond a stripe of 32 bytes.
-TEST(FileHash, IsXxh64) {
-  const auto hash = [](std::string_view text) {
-    return Xxh64(std::as_bytes(std::span<const char>(text)));
-  };
-  EXPECT_EQ(hash(""), 0xef46db3751d8e999u);
-  EXPECT_EQ(hash("a"), 0xd24ec4f1a98c6e5bu);
-  EXPECT_EQ(hash("asdf"), 0x415872f599cea71eu);
-  EXPECT_EQ(hash("xxhash"), 0x32dd38952c4bc720u);
-  EXPECT_EQ(hash("Call me Ishmael. Some years ago--never mind how long precisely-"),
-            0x02a2e85470d6fd96u);
 }
 
 }  // namespace
