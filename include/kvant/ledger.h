@@ -16,6 +16,7 @@ struct CacheLedger {
   int64_t allocated_bytes = 0;  // what the pools asked of the system
   int64_t stored_tokens = 0;    // sequence tokens that came to stored pages, sinks left out
   int64_t tokens = 0;           // sum of sequence lengths
+  int64_t recoded_tokens = 0;   // coded a second time, by all shifts so far (Session::Shift)
   // 8 * kv_bytes / values: two a channel of the tokens whose pages a layer still holds. Layers that
   // see only their newest tokens give back the pages of the others.
   double effective_bits = 0;

@@ -56,10 +56,19 @@ Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const flo
 Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope> ropes) {
   const int layer = FirstLayerWith(&Format::pre_rope, spec, g.layers);
   if (layer == g.layers) return Status::Ok();
+  const Status status = CheckLayerRopes(g, ropes);
+  if (status.ok()) return status;
+  return Status::InvalidArgument("K format " + FormatSpec(LayerFormats(spec, layer).k) + ": " +
+                                 status.message());
+}
+
+}  // namespace
+
+Status CheckLayerRopes(const KvGeometry& g, std::span<const Rope> ropes) {
   if (ropes.size() != static_cast<size_t>(g.layers)) {
-    return Status::InvalidArgument("K format " + FormatSpec(LayerFormats(spec, layer).k) +
-                                   " needs the RoPE of " + std::to_string(g.layers) +
-                                   " layers, and there are " + std::to_string(ropes.size()));
+    return Status::InvalidArgument("the RoPE of " + std::to_string(g.layers) +
+                                   " layers is needed, and there are " +
+                                   std::to_string(ropes.size()));
   }
   for (const Rope& rope : ropes) {
     if (rope.frequencies.empty() || 2 * rope.frequencies.size() > static_cast<size_t>(g.head_dim)) {
@@ -74,8 +83,6 @@ Status CheckRopes(const KvGeometry& g, const KvSpec& spec, std::span<const Rope>
   }
   return Status::Ok();
 }
-
-}  // namespace
 
 bool NeedsBalance(const KvSpec& spec, int layers) {
   return FirstLayerWith(&Format::balanced, spec, layers) < layers;
@@ -103,10 +110,7 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
   KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
   auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
-  for (int layer = 0; layer < geometry.layers; ++layer) {
-    const FormatPair formats = LayerFormats(spec, layer);
-    impl->page_tokens = std::max(impl->page_tokens, PageTokensFor(formats.k, formats.v));
-  }
+  impl->page_tokens = PageTokensOf(spec, geometry.layers);
   impl->window_pages = DivideUp(spec.window_tokens, impl->page_tokens);
   const int64_t layer_values = int64_t{geometry.kv_heads} * geometry.head_dim;
   for (int layer = 0; layer < geometry.layers; ++layer) {
@@ -141,25 +145,15 @@ Cache::~Cache() = default;
 
 void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens) {
   LayerStore layer;
-  layer.coded = !formats.k.is_float() || !formats.v.is_float();
+  static_cast<LayerLayouts&>(layer) =
+      MakeLayerLayouts(formats, geometry.head_dim, page_tokens, spec.sinks_tokens);
   layer.window_tokens = window_tokens;
   layer.rule = PageRule::Of(page_tokens, layer.coded, spec.window_tokens, window_tokens);
   const bool passing = window_tokens != 0;
-  layer.stored = MakePageLayout(formats.k, formats.v, geometry.head_dim, page_tokens);
-  if (!layer.coded) {
-    layer.open = layer.stored;
-    layer.open_pool = PoolFor(layer.open, PageUse::kKept, passing);
-  } else {
-    const FormatPair open = OpenFormats(formats);
-    layer.open = MakePageLayout(open.k, open.v, geometry.head_dim, page_tokens);
-    layer.open_pool = PoolFor(layer.open, PageUse::kOpen, true);
-    layer.stored_pool = PoolFor(layer.stored, PageUse::kStored, passing);
-    if (spec.sinks_tokens > 0) {
-      const int tokens = DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock;
-      layer.sink = MakePageLayout(open.k, open.v, geometry.head_dim, tokens);
-      layer.sink_pool = PoolFor(layer.sink, PageUse::kSink, false);
-    }
-  }
+  layer.open_pool = layer.coded ? PoolFor(layer.open, PageUse::kOpen, true)
+                                : PoolFor(layer.open, PageUse::kKept, passing);
+  if (layer.coded) layer.stored_pool = PoolFor(layer.stored, PageUse::kStored, passing);
+  if (layer.has_sinks()) layer.sink_pool = PoolFor(layer.sink, PageUse::kSink, false);
   layers.push_back(std::move(layer));
 }
 

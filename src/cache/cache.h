@@ -44,11 +44,16 @@
 // exact: views and stored pages are those of a sequence that never was longer. earliest_truncate()
 // says how far back it goes.
 //
+// Shifting. Positions may move down once: see Shift. A sequence that was shifted holds the keys of
+// the tokens that moved with the errors of one more rounding, and of one more coding where they
+// were stored after RoPE; everything else here holds for it as before.
+//
 // Thread rules: different (layer, kv_head) of one step may be appended, sealed, viewed and released
 // by different threads; everything else is for one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -62,6 +67,10 @@
 namespace kvant {
 
 using SequenceId = int32_t;
+
+struct Snapshot;  // cache/snapshot.h
+struct SnapshotLabel;
+using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
 // Whether a layer's K format needs the balance of K's channels, or how keys were turned by
 // position. REQUIRES: CheckKvSpec() of a shape with that many layers.
@@ -132,6 +141,31 @@ class Cache {
   // the cut re-opens it, so kOutOfMemory is possible; nothing has changed then.
   Status Truncate(SequenceId seq, int64_t length);
   int64_t earliest_truncate(SequenceId seq) const;
+
+  // Drops tokens [keep, keep + drop) and moves what follows down by `drop` positions. Pages keep
+  // their tokens: drop is a multiple of page_tokens(), and where a layer is coded, keep is
+  // spec().sinks_tokens or a multiple of page_tokens() that is not less, and all that goes lies in
+  // stored pages. Values do not change. Keys after RoPE are turned back by `drop` positions; those
+  // of stored pages are coded again for it, which the ledger counts, but for formats with pre_rope,
+  // whose stored pages stay as they are. A sequence that another one shares pages with gets its
+  // own. Layers with a window see what they would if they had kept all: kOutOfRange where that is
+  // something they have given back.
+  //   ropes  [layers] how keys were turned; of at most head_dim channels
+  // kInvalidArgument and kOutOfRange name what is impossible, kOutOfMemory; nothing has changed
+  // then. kInvalidArgument too for a key that the type of its page cannot hold once it is turned.
+  Status Shift(SequenceId seq, int64_t keep_tokens, int64_t drop_tokens,
+               std::span<const Rope> ropes);
+  // Whether that is possible for a sequence that grew to `length` tokens, and the least keep that is, from keep_tokens on.
+  Status CheckShift(int64_t length, int64_t keep_tokens, int64_t drop_tokens) const;
+  int64_t PossibleKeep(int64_t keep_tokens) const;
+
+  // One sequence as bytes and back: cache/snapshot.h. Save hands them to the sink piece by piece
+  // and returns its first error; refused while a step of `seq` is running. Restore makes a new
+  // sequence that equals the saved one, bit for bit. kInvalidArgument where the snapshot is of
+  // another shape or format, kOutOfRange where it is longer than the context, kCorrupt,
+  // kOutOfMemory: nothing has changed then.
+  Status Save(SequenceId seq, const SnapshotLabel& label, const ByteSink& sink) const;
+  Result<SequenceId> Restore(const Snapshot& snapshot);
 
   CacheLedger ledger() const;
   // Bytes that one decode step of this sequence reads, from the layouts.

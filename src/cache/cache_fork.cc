@@ -3,58 +3,17 @@
 // A page is written only by the sequence whose end lies in it, and that one must hold it alone.
 // Fork shares everything and Truncate re-opens what may be shared; both then give the sequence its
 // own copy of the page (and of the sinks) in which it goes on writing.
-#include <cstring>
-
 #include "cache/cache_impl.h"
+#include "cache/page_copies.h"
 
 namespace kvant {
-namespace {
-
-// Copies of shared pages: allocated all before anything changes, given back unless applied.
-class Copies {
- public:
-  ~Copies() {
-    for (const Copy& c : copies_) {
-      c.pool->Release(c.page);
-      c.pool->Trim();
-    }
-  }
-
-  // Plans to replace *slot, where another sequence holds that page too.
-  Status Add(PagePool* pool, const PageLayout& layout, std::byte** slot) {
-    if (!pool->IsShared(*slot)) return Status::Ok();
-    KVANT_ASSIGN_OR_RETURN(std::byte * page, pool->Allocate());
-    copies_.push_back({pool, static_cast<size_t>(layout.page_bytes), page, slot});
-    return Status::Ok();
-  }
-
-  void Apply() {
-    for (Copy& c : copies_) {
-      std::memcpy(c.page, *c.slot, c.bytes);
-      c.pool->Release(*c.slot);
-      *c.slot = c.page;
-    }
-    copies_.clear();
-  }
-
- private:
-  struct Copy {
-    PagePool* pool;
-    size_t bytes;
-    std::byte* page;
-    std::byte** slot;
-  };
-  std::vector<Copy> copies_;
-};
-
-}  // namespace
 
 // Gives the sequence its own copy of what it will write next at `length`. kOutOfMemory changes
 // nothing.
 Status Cache::Impl::MakeWritable(Sequence& seq, int64_t length) const {
   const bool open_partial = length % page_tokens != 0;
   const bool sink_partial = length < spec.sinks_tokens;
-  Copies copies;
+  PageCopies copies;
   Status status;
   ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {
     if (status.ok() && open_partial) {

@@ -1,6 +1,7 @@
 // What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
-// cache_fork.cc (fork, truncate), cache_step.cc (one step), cache_regroup.cc (places of pages) and
-// cache_view.cc (views, ledger).
+// cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step),
+// cache_regroup.cc (places of pages), cache_view.cc (views, ledger) and snapshot_cache.cc (save,
+// restore).
 #pragma once
 
 #include <algorithm>
@@ -10,10 +11,10 @@
 #include <vector>
 
 #include "cache/cache.h"
+#include "cache/layer_layouts.h"
 #include "cache/page_pool.h"
 #include "cache/sequence.h"
 #include "codec/fitted_table.h"
-#include "format/page_layout.h"
 #include "format/page_rule.h"
 
 namespace kvant {
@@ -47,11 +48,9 @@ struct HeadRotations {
 };
 
 // One layer's layouts and the pools (indices into Impl::pools) that its pages come from.
-struct LayerStore {
-  bool coded = false;         // false: float on both sides, neither sinks nor window
+struct LayerStore : LayerLayouts {
   int64_t window_tokens = 0;  // that a query sees; 0: all
   PageRule rule;
-  PageLayout open, stored, sink;
   int open_pool = -1, stored_pool = -1, sink_pool = -1;  // -1: the layer has no such pages
   // The levels that `stored` points to, where they are fitted.
   std::unique_ptr<const FittedTable> k_levels, v_levels;
@@ -61,6 +60,27 @@ struct LayerStore {
 
   bool rotated() const { return !to_key.empty() || !to_value.empty(); }
 };
+
+// kInvalidArgument unless there is one a layer, finite and of at most head_dim channels.
+Status CheckLayerRopes(const KvGeometry& geometry, std::span<const Rope> ropes);
+
+// What a shift does to tables of pages: [first, behind()) go, those behind close up. `partial`:
+// the first tokens of page `first` stay, in front of what page behind() has after them.
+struct PageGap {
+  int first, pages;
+  bool partial;
+
+  int behind() const { return first + pages; }
+  // What should stay of page `first` went already, with what a layer's window has passed: page
+  // behind() is then not whole and goes too.
+  bool LosesNext(const HeadPages& head) const { return partial && head.first_held() > first; }
+  // Where a table begins that begins at `begin` before.
+  int BeginAfter(int begin, bool loses_next) const {
+    return begin <= first ? begin : std::max(begin - pages, first + (loses_next ? 1 : 0));
+  }
+};
+struct MovedKeys;  // cache_shift.cc
+struct SnapshotHeader;
 
 // What Append is given of one head: rows of head_dim values.
 struct HeadRows {
@@ -90,6 +110,7 @@ struct Cache::Impl {
   std::vector<LayerStore> layers;
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
+  int64_t recoded_tokens = 0;                        // of the ledger
 
   // Pages that `length` tokens touch.
   int PagesOf(int64_t length) const {
@@ -132,6 +153,22 @@ struct Cache::Impl {
   Status MakeWritable(Sequence& seq, int64_t length) const;
   void ShareHead(const LayerStore& layer, const HeadPages& from, HeadPages& to) const;
   Status CheckTruncate(SequenceId id, int64_t length, int64_t earliest) const;
+
+  // cache_shift.cc
+  Status CheckShift(int64_t length, int64_t keep_tokens, int64_t drop_tokens) const;
+  bool coded() const;  // whether any layer is
+  PageGap GapOf(int64_t keep_tokens, int64_t drop_tokens) const;
+  Status CheckReach(const PageGap& gap, int layer, const HeadPages& before, int64_t length) const;
+  std::vector<MovedKeys> MovedKeysOf(Sequence& seq, const PageGap& gap) const;
+  int64_t RecodedTokens(Sequence& seq, int first) const;
+  void CloseGap(const LayerStore& layer, HeadPages& head, const PageGap& gap) const;
+
+  // snapshot_cache.cc
+  uint64_t CalibrationHash() const;
+  SnapshotHeader HeaderOf(const Sequence& seq, uint64_t model_hash) const;
+  Status CheckSnapshot(const SnapshotHeader& header) const;
+  Status ReserveSnapshot(const SnapshotHeader& header, Sequence& seq) const;
+  Status ReadPages(const Snapshot& snapshot, Sequence& seq) const;
 
   // cache_step.cc
   void AddDemand(const Sequence& seq, const LayerStore& layer,

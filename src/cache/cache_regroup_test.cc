@@ -12,8 +12,8 @@ using testing::ExtendTo;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
-using testing::Snapshot;
-using testing::SoloSnapshot;
+using testing::PictureOf;
+using testing::SoloPicture;
 using testing::Timeline;
 using testing::Tokens;
 
@@ -42,7 +42,7 @@ TEST_P(CacheRegroup, PagesOfAHeadThatGrewTokenByTokenAreNeighbours) {
       }
     }
   }
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kHeads, spec, tokens, 1300));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kHeads, spec, tokens, 1300));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CacheRegroup, ::testing::Values("int4", "f16", "int4:out1"));

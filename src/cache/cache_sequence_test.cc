@@ -20,8 +20,8 @@ using testing::MakeSpec;
 using testing::NewSequence;
 using testing::Picture;
 using testing::RunStep;
-using testing::Snapshot;
-using testing::SoloSnapshot;
+using testing::PictureOf;
+using testing::SoloPicture;
 using testing::Timeline;
 using testing::Tokens;
 using testing::UsedPages;
@@ -64,7 +64,7 @@ TEST(CacheSequence, DraftsAcrossASealLeaveNoTrace) {
     }
     length += accepted;
     if (round % 10 == 0 || length % 64 < 8) {
-      ASSERT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, truth, length)) << length;
+      ASSERT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, truth, length)) << length;
     }
   }
   EXPECT_GT(length, 600);
@@ -75,7 +75,7 @@ TEST(CacheSequence, CutOfUpToAPageIsExactAtEveryLength) {
   const KvSpec spec = MakeSpec("int4", "int3");
   const KvGeometry geometry{1, 1, 64, 1};
   const Timeline tokens = Tokens(400), other = Tokens(400, 9);
-  const Picture extended = SoloSnapshot(geometry, spec, tokens, 330);
+  const Picture extended = SoloPicture(geometry, spec, tokens, 330);
   for (int64_t length : {63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 320, 321}) {
     for (int64_t cut : {0, 1, 2, 63, 64}) {
       if (cut > length) continue;
@@ -85,11 +85,11 @@ TEST(CacheSequence, CutOfUpToAPageIsExactAtEveryLength) {
       ASSERT_LE(cache->earliest_truncate(seq), length - cut);
       ASSERT_TRUE(cache->Truncate(seq, length - cut).ok());
       if (cut < length) {
-        ASSERT_EQ(Snapshot(*cache, seq), SoloSnapshot(geometry, spec, tokens, length - cut))
+        ASSERT_EQ(PictureOf(*cache, seq), SoloPicture(geometry, spec, tokens, length - cut))
             << length << " - " << cut;
       }
       ExtendTo(*cache, seq, tokens, 330, 13);
-      ASSERT_EQ(Snapshot(*cache, seq), extended) << length << " - " << cut;
+      ASSERT_EQ(PictureOf(*cache, seq), extended) << length << " - " << cut;
     }
   }
 }
@@ -104,7 +104,7 @@ TEST(CacheSequence, CutTooFarBackIsRefusedWithTheEarliestLengthAndChangesNothing
   ExtendTo(*cache, seq, tokens, 600, 64);
   // Page 9 is open; 7 and 8 are window, 6 is the spare one, so page 8 may become the last.
   EXPECT_EQ(cache->earliest_truncate(seq), 8 * 64 + 1);
-  const Picture before = Snapshot(*cache, seq);
+  const Picture before = PictureOf(*cache, seq);
   for (int64_t length : {0, 64, 512}) {
     const Status status = cache->Truncate(seq, length);
     EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
@@ -113,9 +113,9 @@ TEST(CacheSequence, CutTooFarBackIsRefusedWithTheEarliestLengthAndChangesNothing
   EXPECT_EQ(cache->Truncate(seq, 601).code(), StatusCode::kOutOfRange);
   EXPECT_EQ(cache->Truncate(seq, -1).code(), StatusCode::kOutOfRange);
   EXPECT_TRUE(cache->Truncate(seq, 600).ok());
-  EXPECT_EQ(Snapshot(*cache, seq), before);
+  EXPECT_EQ(PictureOf(*cache, seq), before);
   ASSERT_TRUE(cache->Truncate(seq, 513).ok());
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, 513));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, 513));
 }
 
 TEST(CacheSequence, FloatCacheCutsAnywhere) {
@@ -127,7 +127,7 @@ TEST(CacheSequence, FloatCacheCutsAnywhere) {
   EXPECT_EQ(cache->earliest_truncate(seq), 0);
   ASSERT_TRUE(cache->Truncate(seq, 70).ok());
   ExtendTo(*cache, seq, tokens, 500, 31);
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, 500));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, 500));
   ASSERT_TRUE(cache->Truncate(seq, 0).ok());
   EXPECT_EQ(UsedPages(*cache), 0);
 }
@@ -146,15 +146,15 @@ TEST(CacheSequence, ForksAppendApartFromEachOther) {
       ExtendTo(*cache, a, base, at, 64);
       const Result<SequenceId> b = cache->Fork(a);
       ASSERT_TRUE(b.ok());
-      EXPECT_EQ(Snapshot(*cache, *b), Snapshot(*cache, a));
+      EXPECT_EQ(PictureOf(*cache, *b), PictureOf(*cache, a));
       while (cache->length(a) < at + 150) {
         ASSERT_TRUE(Extend(*cache, a, left, 10).ok());
         ASSERT_TRUE(Extend(*cache, *b, right, 15).ok());
       }
-      EXPECT_EQ(Snapshot(*cache, a), SoloSnapshot(kSmall, spec, left, cache->length(a)));
-      EXPECT_EQ(Snapshot(*cache, *b), SoloSnapshot(kSmall, spec, right, cache->length(*b)));
+      EXPECT_EQ(PictureOf(*cache, a), SoloPicture(kSmall, spec, left, cache->length(a)));
+      EXPECT_EQ(PictureOf(*cache, *b), SoloPicture(kSmall, spec, right, cache->length(*b)));
       ASSERT_TRUE(cache->Free(a).ok());
-      EXPECT_EQ(Snapshot(*cache, *b), SoloSnapshot(kSmall, spec, right, cache->length(*b)));
+      EXPECT_EQ(PictureOf(*cache, *b), SoloPicture(kSmall, spec, right, cache->length(*b)));
       ASSERT_TRUE(cache->Free(*b).ok());
       EXPECT_EQ(UsedPages(*cache), 0);
     }
@@ -174,8 +174,8 @@ TEST(CacheSequence, CutThatReopensASharedPageCopiesIt) {
       ASSERT_TRUE(cache->Truncate(*b, cut).ok());
       const Timeline other = Concat(base, static_cast<size_t>(cut), Tokens(300, 4));
       ExtendTo(*cache, *b, other, 200, 9);
-      EXPECT_EQ(Snapshot(*cache, a), SoloSnapshot(kSmall, spec, base, 128)) << cut;
-      EXPECT_EQ(Snapshot(*cache, *b), SoloSnapshot(kSmall, spec, other, 200)) << cut;
+      EXPECT_EQ(PictureOf(*cache, a), SoloPicture(kSmall, spec, base, 128)) << cut;
+      EXPECT_EQ(PictureOf(*cache, *b), SoloPicture(kSmall, spec, other, 200)) << cut;
     }
   }
 }
@@ -222,7 +222,7 @@ TEST(CacheSequence, RaggedSequencesInOneBatchEqualTheirSoloRuns) {
   };
   const auto check = [&] {
     for (const auto& [id, tokens] : live) {
-      ASSERT_EQ(Snapshot(*cache, id), SoloSnapshot(kSmall, spec, tokens, cache->length(id)));
+      ASSERT_EQ(PictureOf(*cache, id), SoloPicture(kSmall, spec, tokens, cache->length(id)));
     }
     ExpectPoolsBalance(*cache);
   };
@@ -264,7 +264,7 @@ TEST(CacheSequence, HeadsOfOneStepMayRunOnDifferentThreads) {
     for (std::thread& thread : threads) thread.join();
     cache->Commit(seq, count);
   }
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(geometry, spec, tokens, 700));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(geometry, spec, tokens, 700));
 }
 
 // ---- Anything in any order
@@ -329,8 +329,8 @@ TEST_P(CacheRandom, EverySequenceEqualsItsStraightRun) {
     if (op % 25 != 0) continue;
     ExpectPoolsBalance(*cache);
     for (const auto& [other, line] : live) {
-      ASSERT_EQ(Snapshot(*cache, other),
-                SoloSnapshot(geometry, spec, line.tokens, static_cast<int64_t>(line.tokens.size())))
+      ASSERT_EQ(PictureOf(*cache, other),
+                SoloPicture(geometry, spec, line.tokens, static_cast<int64_t>(line.tokens.size())))
           << "op " << op << " sequence " << other;
     }
   }

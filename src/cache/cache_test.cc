@@ -42,11 +42,11 @@ TEST_P(CachePairs, StoredBytesDoNotDependOnChunksOrOnWhatLayInThePages) {
   Picture expected;
   {
     const ScopedAllocate zeroed(AllocateZeroed);
-    expected = SoloSnapshot(geometry, spec, tokens, 530, 512);
+    expected = SoloPicture(geometry, spec, tokens, 530, 512);
   }
   const ScopedAllocate poisoned(AllocatePoisoned);
   for (int64_t chunk : {1, 32, 512}) {
-    EXPECT_EQ(SoloSnapshot(geometry, spec, tokens, 530, chunk), expected) << "chunk " << chunk;
+    EXPECT_EQ(SoloPicture(geometry, spec, tokens, 530, chunk), expected) << "chunk " << chunk;
   }
 }
 
@@ -67,11 +67,11 @@ TEST(Cache, HeadSizesThatDoNotDivideStoreTheSameBytesPoisonedOrNot) {
       Picture expected;
       {
         const ScopedAllocate zeroed(AllocateZeroed);
-        expected = SoloSnapshot(geometry, spec, tokens, 200);
+        expected = SoloPicture(geometry, spec, tokens, 200);
       }
       const ScopedAllocate poisoned(AllocatePoisoned);
       for (int64_t chunk : {1, 33, 200}) {
-        EXPECT_EQ(SoloSnapshot(geometry, spec, tokens, 200, chunk), expected)
+        EXPECT_EQ(SoloPicture(geometry, spec, tokens, 200, chunk), expected)
             << k << ' ' << v << " head_dim " << head_dim << " chunk " << chunk;
       }
     }
@@ -85,7 +85,7 @@ TEST(Cache, PromptInOneStepEqualsPromptThenSingleTokens) {
   const SequenceId seq = NewSequence(*cache);
   ExtendTo(*cache, seq, tokens, 32, 32);
   ExtendTo(*cache, seq, tokens, 200, 1);
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, 200));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, 200));
   EXPECT_NE(cache->StoredPage(seq, 0, 0, 1), nullptr);
 }
 
@@ -223,7 +223,7 @@ TEST(Cache, UnstorableValueIsNamedAndLeavesEverythingAsItWas) {
     const SequenceId seq = NewSequence(*cache);
     const Timeline tokens = Tokens(400);
     ExtendTo(*cache, seq, tokens, 130, 50);
-    const Picture before = Snapshot(*cache, seq);
+    const Picture before = PictureOf(*cache, seq);
     const int64_t used = UsedPages(*cache);
     std::vector<float> k(200 * 64, 1.0f), v(200 * 64, 1.0f);
     v[70 * 64 + 9] = bad;
@@ -237,10 +237,10 @@ TEST(Cache, UnstorableValueIsNamedAndLeavesEverythingAsItWas) {
               std::string::npos)
         << status.message();
     cache->Rollback(seq);
-    EXPECT_EQ(Snapshot(*cache, seq), before);
+    EXPECT_EQ(PictureOf(*cache, seq), before);
     EXPECT_EQ(UsedPages(*cache), used);
     ExtendTo(*cache, seq, tokens, 400, 90);
-    EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, 400));
+    EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, 400));
   }
 }
 
@@ -411,7 +411,7 @@ TEST(CacheLedger, BudgetIsNeverExceededAndNamesItself) {
   EXPECT_NE(status.message().find("400000"), std::string::npos) << status.message();
   const int64_t length = cache->length(seq);
   EXPECT_GT(length, 1000);
-  EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, length));
+  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, length));
   ExpectPoolsBalance(*cache);
 }
 

@@ -1,5 +1,5 @@
 // Helpers for tests of the cache: timelines of made-up tokens whose K and V anybody can recompute,
-// and snapshots of all that a reader can see of a sequence.
+// and pictures of all that a reader can see of a sequence.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -141,7 +141,7 @@ struct Picture {
   }
 };
 
-inline Picture Snapshot(const Cache& cache, SequenceId seq) {
+inline Picture PictureOf(const Cache& cache, SequenceId seq) {
   Picture out;
   const auto add = [&](const void* bytes, size_t count) {
     out.bytes.append(static_cast<const char*>(bytes), count);
@@ -181,13 +181,13 @@ inline Picture Snapshot(const Cache& cache, SequenceId seq) {
   return out;
 }
 
-// The snapshot of a fresh sequence that took the first `length` tokens in steps of `chunk`.
-inline Picture SoloSnapshot(const KvGeometry& geometry, const KvSpec& spec, const Timeline& tokens,
+// The picture of a fresh sequence that took the first `length` tokens in steps of `chunk`.
+inline Picture SoloPicture(const KvGeometry& geometry, const KvSpec& spec, const Timeline& tokens,
                             int64_t length, int64_t chunk = 4096) {
   auto cache = MakeCache(geometry, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendTo(*cache, seq, tokens, length, chunk);
-  return Snapshot(*cache, seq);
+  return PictureOf(*cache, seq);
 }
 
 inline void ExpectPoolsBalance(const Cache& cache) {

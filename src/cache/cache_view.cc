@@ -137,6 +137,7 @@ CacheLedger Cache::ledger() const {
   }
   l.kv_bytes = l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
   l.allocated_bytes = impl_->budget.taken_bytes();
+  l.recoded_tokens = impl_->recoded_tokens;
   const double values = 2.0 * static_cast<double>(held_tokens) * impl_->geometry.head_dim;
   l.effective_bits = held_tokens == 0 ? 0 : 8.0 * static_cast<double>(l.kv_bytes) / values;
   return l;

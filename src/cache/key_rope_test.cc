@@ -17,8 +17,8 @@ using testing::ExtendTo;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
-using testing::Snapshot;
-using testing::SoloSnapshot;
+using testing::PictureOf;
+using testing::SoloPicture;
 using testing::Timeline;
 using testing::Tokens;
 
@@ -99,9 +99,9 @@ TEST(KeyRope, APairThatF16CannotHoldBeforeRopeIsRefusedWithItsPlace) {
 TEST(KeyRope, PagesDependOnPositionsOnly) {
   const KvSpec spec = MakeSpec(kPre, "int3:token:min:out2");
   const Timeline tokens = Tokens(700);
-  const auto solo = [&](int64_t length) { return SoloSnapshot(kHeads, spec, tokens, length); };
+  const auto solo = [&](int64_t length) { return SoloPicture(kHeads, spec, tokens, length); };
   for (const int64_t chunk : {1, 7, 64, 300}) {
-    ASSERT_EQ(SoloSnapshot(kHeads, spec, tokens, 515, chunk), solo(515)) << chunk;
+    ASSERT_EQ(SoloPicture(kHeads, spec, tokens, 515, chunk), solo(515)) << chunk;
   }
   auto cache = MakeCache(kHeads, spec);
   const SequenceId seq = NewSequence(*cache);
@@ -110,10 +110,10 @@ TEST(KeyRope, PagesDependOnPositionsOnly) {
   ExtendTo(*cache, fork, tokens, 600, 9);
   ExtendTo(*cache, seq, tokens, 450, 450);
   ASSERT_TRUE(cache->Truncate(fork, 560).ok());
-  EXPECT_EQ(Snapshot(*cache, fork), solo(560));
+  EXPECT_EQ(PictureOf(*cache, fork), solo(560));
   ExtendTo(*cache, fork, tokens, 620, 1);
-  EXPECT_EQ(Snapshot(*cache, fork), solo(620));
-  EXPECT_EQ(Snapshot(*cache, seq), solo(450));
+  EXPECT_EQ(PictureOf(*cache, fork), solo(620));
+  EXPECT_EQ(PictureOf(*cache, seq), solo(450));
 }
 
 }  // namespace

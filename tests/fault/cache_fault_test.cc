@@ -17,8 +17,8 @@ using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
 using testing::ScopedAllocate;
-using testing::Snapshot;
-using testing::SoloSnapshot;
+using testing::PictureOf;
+using testing::SoloPicture;
 using testing::Timeline;
 using testing::Tokens;
 using testing::UsedPages;
@@ -44,7 +44,7 @@ int FailAtEveryAllocation(const KvSpec& spec, const Timeline& tokens, int64_t le
     auto cache = MakeCache(kSmall, spec);
     const SequenceId seq = NewSequence(*cache);
     ExtendTo(*cache, seq, tokens, length, 40);
-    const testing::Picture before = Snapshot(*cache, seq);
+    const testing::Picture before = PictureOf(*cache, seq);
     const int64_t used = UsedPages(*cache), bytes = cache->ledger().kv_bytes;
     const int64_t earliest = cache->earliest_truncate(seq);
 
@@ -53,7 +53,7 @@ int FailAtEveryAllocation(const KvSpec& spec, const Timeline& tokens, int64_t le
     g_allocations_left = INT_MAX;
     if (status.ok()) return allowed;
     EXPECT_EQ(status.code(), StatusCode::kOutOfMemory) << status.message();
-    EXPECT_EQ(Snapshot(*cache, seq), before) << allowed;
+    EXPECT_EQ(PictureOf(*cache, seq), before) << allowed;
     EXPECT_EQ(UsedPages(*cache), used) << allowed;
     EXPECT_EQ(cache->ledger().kv_bytes, bytes) << allowed;
     EXPECT_EQ(cache->earliest_truncate(seq), earliest) << allowed;
@@ -62,7 +62,7 @@ int FailAtEveryAllocation(const KvSpec& spec, const Timeline& tokens, int64_t le
     EXPECT_TRUE(operation(*cache, seq).ok());  // usable: the same call now works
     const int64_t end = cache->length(seq) + 100;
     ExtendTo(*cache, seq, tokens, end, 70);
-    EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, end));
+    EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, end));
     EXPECT_TRUE(cache->Free(seq).ok());
     if (::testing::Test::HasFailure() || allowed > 1000) return -1;
   }
@@ -168,7 +168,7 @@ TEST(CacheFault, ForkThatMeetsAFailedAllocationLeavesNoTrace) {
         MakeSpec("int4", "int4", 17), tokens, length, [&](Cache& cache, SequenceId seq) {
           Result<SequenceId> fork = cache.Fork(seq);
           if (!fork.ok()) return fork.status();
-          EXPECT_EQ(Snapshot(cache, *fork), Snapshot(cache, seq));
+          EXPECT_EQ(PictureOf(cache, *fork), PictureOf(cache, seq));
           return cache.Free(*fork);
         });
     EXPECT_GE(needed, 1);
@@ -186,7 +186,7 @@ TEST(CacheFault, CutOfASharedPageThatMeetsAFailedAllocationLeavesNoTrace) {
           if (!fork.ok()) return fork.status();
           const Status status = cache.Truncate(*fork, cut);
           if (!status.ok()) {
-            EXPECT_EQ(Snapshot(cache, *fork), Snapshot(cache, seq));
+            EXPECT_EQ(PictureOf(cache, *fork), PictureOf(cache, seq));
           }
           EXPECT_TRUE(cache.Free(*fork).ok());
           return status;
@@ -211,12 +211,12 @@ TEST(CacheFault, ASequenceThatIsRefusedDoesNotDisturbTheOthers) {
   ASSERT_GE(live.size(), 3u);
   for (SequenceId seq : live) {
     const int64_t length = cache->length(seq);
-    EXPECT_EQ(Snapshot(*cache, seq), SoloSnapshot(kSmall, spec, tokens, length));
+    EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kSmall, spec, tokens, length));
   }
   ASSERT_TRUE(cache->Free(live[0]).ok());
   ASSERT_TRUE(cache->Free(live[1]).ok());
   ExtendTo(*cache, live.back(), tokens, 300, 60);
-  EXPECT_EQ(Snapshot(*cache, live.back()), SoloSnapshot(kSmall, spec, tokens, 300));
+  EXPECT_EQ(PictureOf(*cache, live.back()), SoloPicture(kSmall, spec, tokens, 300));
 }
 
 }  // namespace

@@ -1,0 +1,312 @@
+// Shift: tokens from the middle of a sequence go, those behind them move down.
+//
+// Two passes. The first turns every key that will move, checks that it can still be stored and
+// allocates what is needed; the second turns it again and writes it, and cannot fail. Keeping what
+// the first one made would take a second cache.
+#include <cmath>
+
+#include "base/aligned_buffer.h"
+#include "cache/cache_impl.h"
+#include "cache/page_copies.h"
+#include "cache/token_writer.h"
+#include "codec/codec.h"
+#include "codec/rotation.h"
+
+namespace kvant {
+
+// The K side of a page that moves and holds keys after RoPE.
+struct MovedKeys {
+  const LayerStore* layer;
+  int layer_index, kv_head;
+  std::byte** page;
+  int64_t position;  // of its first token, after the shift
+  int tokens;        // written ones
+  bool stored;       // a page of layer->stored_pool, else of open_pool
+};
+
+namespace {
+
+// Turns keys back by a number of positions, in the form in which a cache holds them.
+class KeyTurn {
+ public:
+  KeyTurn(const Rope& rope, int64_t positions) : halves_(rope.pairs == RopePairs::kHalves) {
+    for (const double frequency : rope.frequencies) {
+      const double angle = static_cast<double>(positions) * frequency;
+      cos_sin_.push_back(static_cast<float>(std::cos(angle)));
+      cos_sin_.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+
+  void Turn(float* k) const {
+    const auto count = static_cast<int>(cos_sin_.size() / 2);
+    const int step = halves_ ? 1 : 2, to_partner = halves_ ? count : 1;
+    const float* at = cos_sin_.data();
+    for (int i = 0; i < count; ++i, k += step, at += 2) {
+      const float a = k[0], b = k[to_partner];
+      k[0] = a * at[0] + b * at[1];
+      k[to_partner] = b * at[0] - a * at[1];
+    }
+  }
+
+ private:
+  bool halves_;
+  std::vector<float> cos_sin_;  // [pairs][2]
+};
+
+// Room for one page, and what is done in it.
+class PageTurner {
+ public:
+  // ropes: [layers]
+  static Result<PageTurner> Create(int page_tokens, int head_dim, std::span<const Rope> ropes,
+                                   int64_t positions) {
+    const size_t values = static_cast<size_t>(page_tokens) * static_cast<size_t>(head_dim);
+    PageTurner turner(head_dim);
+    for (const Rope& rope : ropes) turner.turns_.emplace_back(rope, positions);
+    KVANT_ASSIGN_OR_RETURN(turner.rows_, AlignedBuffer::Create(values * sizeof(float)));
+    KVANT_ASSIGN_OR_RETURN(turner.open_, AlignedBuffer::Create(values * sizeof(float)));
+    return turner;
+  }
+
+  // Turns the page's keys, into rows().
+  void Turn(const MovedKeys& moved) {
+    const SideLayout& side = moved.stored ? moved.layer->stored.k : moved.layer->open.k;
+    DecodeSide(side, *moved.page, rows(), head_dim_);
+    const Rotation to_key = moved.layer->to_key.Of(moved.kv_head, head_dim_);
+    const Rotation to_query = moved.layer->to_query.Of(moved.kv_head, head_dim_);
+    const KeyTurn& turn = turns_[static_cast<size_t>(moved.layer_index)];
+    for (int t = 0; t < moved.tokens; ++t) {
+      float* const k = rows() + t * head_dim_;
+      RotateBack(to_query, head_dim_, k);  // its factors are the inverse of to_key's
+      turn.Turn(k);
+      Rotate(to_key, head_dim_, k);
+    }
+  }
+
+  Status Check(const MovedKeys& moved) {
+    const FloatType type = moved.layer->open.k.format.float_type;
+    const auto bad = FindUnstorable(type, rows(), head_dim_, moved.tokens, head_dim_);
+    if (!bad) return Status::Ok();
+    return Status::InvalidArgument(
+        "K of layer " + std::to_string(moved.layer_index) + ", KV head " +
+        std::to_string(moved.kv_head) + ", channel " + std::to_string(bad->channel) + " would be " +
+        std::to_string(bad->value) + " at its new position " +
+        std::to_string(moved.position + bad->token) + ", which its page cannot hold");
+  }
+
+  // first_token: as EncodeSide has it.
+  void Write(const MovedKeys& moved, int first_token) {
+    const LayerStore& layer = *moved.layer;
+    std::byte* const open = moved.stored ? open_.data() : *moved.page;
+    WriteTokens(layer.open.k, open, 0, moved.tokens, rows(), head_dim_);
+    if (moved.stored) EncodeSide(layer.open.k, open, layer.stored.k, first_token, *moved.page);
+  }
+
+ private:
+  explicit PageTurner(int head_dim) : head_dim_(head_dim) {}
+  float* rows() { return rows_.as<float>(); }
+
+  int head_dim_;
+  std::vector<KeyTurn> turns_;  // [layers]
+  AlignedBuffer rows_;          // [page_tokens][head_dim]
+  AlignedBuffer open_;          // K of one page, as written
+};
+
+// The first tokens of one float page into another.
+void CopyTokens(const PageLayout& layout, const std::byte* from, int tokens, std::byte* to) {
+  const auto copy = [&](const SideLayout& side, int offset) {
+    for (int t = 0; t < tokens; ++t) {
+      for (int c = 0; c < side.head_dim; ++c) {
+        StoreFloatValue(side, to + offset, t, c, LoadFloatValue(side, from + offset, t, c));
+      }
+    }
+  };
+  copy(layout.k, 0);
+  copy(layout.v, layout.v_offset_bytes);
+}
+
+}  // namespace
+
+bool Cache::Impl::coded() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerStore& l) { return l.coded; });
+}
+
+int64_t Cache::PossibleKeep(int64_t keep_tokens) const {
+  if (!impl_->coded()) return keep_tokens;
+  const int64_t sinks = impl_->spec.sinks_tokens, page_tokens = impl_->page_tokens;
+  if (keep_tokens <= sinks) return sinks;
+  return (keep_tokens + page_tokens - 1) / page_tokens * page_tokens;
+}
+
+Status Cache::CheckShift(int64_t length, int64_t keep_tokens, int64_t drop_tokens) const {
+  KVANT_RETURN_IF_ERROR(impl_->CheckShift(length, keep_tokens, drop_tokens));
+  const PageGap gap = impl_->GapOf(keep_tokens, drop_tokens);
+  for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
+    const PageRule& rule = impl_->layers[static_cast<size_t>(layer)].rule;
+    HeadPages grown;
+    grown.first_open = rule.FirstOpen(length);
+    grown.first_stored = rule.FirstStored(length);
+    grown.sealed = rule.SealedPages(length);
+    KVANT_RETURN_IF_ERROR(impl_->CheckReach(gap, layer, grown, length - drop_tokens));
+  }
+  return Status::Ok();
+}
+
+Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const {
+  const auto refuse = [&](StatusCode code, const std::string& why) {
+    return Status(code, "a sequence of " + std::to_string(length) + " tokens cannot drop " +
+                            std::to_string(drop) + " behind the first " + std::to_string(keep) +
+                            ": " + why);
+  };
+  if (keep < 0 || drop < 1 || drop % page_tokens != 0) {
+    return refuse(StatusCode::kInvalidArgument,
+                  "whole pages go, of " + std::to_string(page_tokens) + " tokens");
+  }
+  if (keep >= length || drop >= length - keep) {
+    return refuse(StatusCode::kOutOfRange, "nothing would follow them");
+  }
+  if (!coded()) return Status::Ok();
+  if (keep != spec.sinks_tokens && (keep < spec.sinks_tokens || keep % page_tokens != 0)) {
+    return refuse(StatusCode::kInvalidArgument, "the " + std::to_string(spec.sinks_tokens) +
+                                                    " sinks can stay, or whole pages of " +
+                                                    std::to_string(page_tokens));
+  }
+  // All layers alike, whether they hold stored pages or see their newest tokens only.
+  const int sealed =
+      PageRule::Of(page_tokens, true, spec.window_tokens, 0).SealedPages(length);
+  if ((keep + drop) / page_tokens > sealed) {
+    return refuse(StatusCode::kOutOfRange,
+                  "the newest " + std::to_string(PagesOf(length) - sealed) + " pages of " +
+                      std::to_string(page_tokens) +
+                      " tokens are its window and stay as written");
+  }
+  return Status::Ok();
+}
+
+PageGap Cache::Impl::GapOf(int64_t keep, int64_t drop) const {
+  return {static_cast<int>(keep / page_tokens), static_cast<int>(drop / page_tokens),
+          keep % page_tokens != 0};
+}
+
+// What comes before the tokens that move may have left a layer's window: it is refused where
+// queries would see it again. length: after the shift.
+Status Cache::Impl::CheckReach(const PageGap& gap, int layer, const HeadPages& before,
+                               int64_t length) const {
+  const LayerStore& store = layers[static_cast<size_t>(layer)];
+  const bool loses_next = gap.LosesNext(before);
+  const int first_open = gap.BeginAfter(before.first_open, loses_next);
+  const int first_stored =
+      before.sealed == 0 ? 0 : gap.BeginAfter(before.first_stored, loses_next);
+  const int64_t least = store.rule.EarliestCut(first_open, first_stored);
+  if (least <= length) return Status::Ok();
+  return Status::OutOfRange(
+      "a shift to " + std::to_string(length) + " tokens cannot be: layer " +
+      std::to_string(layer) + " sees its newest " + std::to_string(store.window_tokens) +
+      " tokens, and with fewer than " + std::to_string(least) +
+      " some that it has given back would be among them");
+}
+
+// The spare open page before the window may be one of those that go.
+void Cache::Impl::CloseGap(const LayerStore& layer, HeadPages& head, const PageGap& gap) const {
+  const bool loses_next = gap.LosesNext(head);
+  const int behind = gap.behind() + (loses_next ? 1 : 0);
+  const auto close = [&](int pool, std::byte** table, int* begin, int* end) {
+    if (*end == 0) return;
+    Drop(pool, table, std::max(*begin, gap.first), behind);
+    const int from = std::max(*begin, behind);
+    std::copy(table + from, table + *end, table + from - gap.pages);
+    *begin = gap.BeginAfter(*begin, loses_next);
+    *end -= gap.pages;
+  };
+  close(layer.open_pool, head.open, &head.first_open, &head.open_end);
+  close(layer.stored_pool, head.stored, &head.first_stored, &head.sealed);
+}
+
+// In stored pages of layers whose format is pre_rope, keys have no position.
+std::vector<MovedKeys> Cache::Impl::MovedKeysOf(Sequence& seq, const PageGap& gap) const {
+  std::vector<MovedKeys> moved;
+  const auto add = [&](int layer, int kv_head, std::byte** page, int p, bool stored) {
+    const int64_t before = static_cast<int64_t>(p) * page_tokens;
+    moved.push_back({&layers[static_cast<size_t>(layer)], layer, kv_head, page,
+                     before - static_cast<int64_t>(gap.pages) * page_tokens,
+                     static_cast<int>(std::min<int64_t>(page_tokens, seq.length - before)),
+                     stored});
+  };
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    for (int h = 0; h < geometry.kv_heads; ++h) {
+      const HeadPages& head = HeadOf(seq, layer, h);
+      const int behind = gap.behind() + (gap.LosesNext(head) ? 1 : 0);
+      for (int p = std::max(head.first_open, behind); p < head.open_end; ++p) {
+        add(layer, h, &head.open[p], p, false);
+      }
+      if (layers[static_cast<size_t>(layer)].rope >= 0) continue;
+      for (int p = std::max(head.first_stored, behind); p < head.sealed; ++p) {
+        add(layer, h, &head.stored[p], p, true);
+      }
+    }
+  }
+  return moved;
+}
+
+// Tokens of stored pages that a shift has coded again, in the layer that holds most of them.
+int64_t Cache::Impl::RecodedTokens(Sequence& seq, int first) const {
+  int64_t most = 0;
+  ForEachHead(seq, [&](const LayerStore& layer, const HeadPages& head) {
+    const int begin = std::max(first, head.first_stored);
+    if (layer.stored.k.format.is_float() || layer.rope >= 0 || begin >= head.sealed) return;
+    const int64_t tokens = static_cast<int64_t>(head.sealed - begin) * page_tokens;
+    most = std::max(most, tokens - (begin == 0 ? spec.sinks_tokens : 0));
+  });
+  return most;
+}
+
+Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
+                    std::span<const Rope> ropes) {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return impl_->NoSequence(id);
+  if (seq->step_tokens != 0) {
+    return Status::InvalidArgument("sequence " + std::to_string(id) +
+                                   " cannot be shifted while a step of it is running");
+  }
+  KVANT_RETURN_IF_ERROR(impl_->CheckShift(seq->length, keep_tokens, drop_tokens));
+  KVANT_RETURN_IF_ERROR(CheckLayerRopes(impl_->geometry, ropes));
+  const int page_tokens = impl_->page_tokens, sinks = impl_->spec.sinks_tokens;
+  const PageGap gap = impl_->GapOf(keep_tokens, drop_tokens);
+  const int64_t length = seq->length - drop_tokens;
+  for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
+    // One that was cut may hold less than others of its length.
+    KVANT_RETURN_IF_ERROR(impl_->CheckReach(gap, layer, impl_->HeadOf(*seq, layer, 0), length));
+  }
+
+  KVANT_ASSIGN_OR_RETURN(
+      PageTurner turner,
+      PageTurner::Create(page_tokens, impl_->geometry.head_dim, ropes, drop_tokens));
+  PageCopies copies;
+  const std::vector<MovedKeys> moved = impl_->MovedKeysOf(*seq, gap);
+  for (const MovedKeys& keys : moved) {
+    const LayerStore& layer = *keys.layer;
+    PagePool& pool = impl_->Pool(keys.stored ? layer.stored_pool : layer.open_pool);
+    KVANT_RETURN_IF_ERROR(copies.Add(&pool, keys.stored ? layer.stored : layer.open, keys.page));
+    turner.Turn(keys);
+    KVANT_RETURN_IF_ERROR(turner.Check(keys));
+  }
+
+  copies.Apply();
+  for (const MovedKeys& keys : moved) {
+    turner.Turn(keys);
+    turner.Write(keys, keys.position == 0 ? sinks : 0);
+  }
+  impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
+    if (!layer.coded && gap.partial && !gap.LosesNext(head)) {
+      CopyTokens(layer.open, head.open[gap.first], static_cast<int>(keep_tokens % page_tokens),
+                 head.open[gap.behind()]);
+    }
+    impl_->CloseGap(layer, head, gap);
+    head.written_tokens = length;
+  });
+  seq->length = length;
+  impl_->recoded_tokens += impl_->RecodedTokens(*seq, gap.first);
+  impl_->TrimPools();
+  return Status::Ok();
+}
+
+}  // namespace kvant

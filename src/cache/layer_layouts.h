@@ -1,0 +1,23 @@
+// LayerLayouts: how the pages of one layer are laid out, from its formats alone.
+// Thread rules: plain values.
+#pragma once
+
+#include "format/page_layout.h"
+
+namespace kvant {
+
+struct LayerLayouts {
+  bool coded = false;             // false: float on both sides, neither sinks nor window
+  PageLayout open, stored, sink;  // sink: where the layer has sinks
+
+  bool has_sinks() const { return sink.tokens > 0; }
+};
+
+// Tokens of a page that serves all layers of a cache.
+int PageTokensOf(const KvSpec& spec, int layers);
+
+// REQUIRES: CheckFormat() holds for both sides; 0 <= sinks_tokens <= 64.
+LayerLayouts MakeLayerLayouts(const FormatPair& formats, int head_dim, int page_tokens,
+                              int sinks_tokens);
+
+}  // namespace kvant

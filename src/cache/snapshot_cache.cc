@@ -1,0 +1,261 @@
+// Cache::Save and Cache::Restore: the pages of a sequence to a snapshot and back.
+#include <cstring>
+
+#include "base/aligned_buffer.h"
+#include "base/byte_writer.h"
+#include "base/xxh64.h"
+#include "cache/cache_impl.h"
+#include "cache/snapshot.h"
+#include "kvant/calibration.h"
+
+namespace kvant {
+namespace {
+
+// Zeroes what a float side holds behind its first tokens: nobody has written it.
+void ZeroBehind(const SideLayout& s, int tokens, std::byte* side) {
+  const int value_bytes = s.format.bits / 8;
+  for (int block = 0; block < s.blocks(); ++block) {
+    std::byte* const at = side + static_cast<int64_t>(block) * s.block_bytes;
+    const int used = std::clamp(tokens - block * s.block_tokens, 0, s.block_tokens);
+    const int rows = s.side == Side::kK ? s.head_dim : s.block_tokens;
+    const int values = s.side == Side::kK ? s.block_tokens : s.padded_dim;
+    for (int row = 0; row < rows; ++row) {
+      const int keep = s.side == Side::kK ? used : row < used ? values : 0;
+      std::memset(at + (static_cast<int64_t>(row) * values + keep) * value_bytes, 0,
+                  static_cast<size_t>(values - keep) * static_cast<size_t>(value_bytes));
+    }
+  }
+}
+
+// Hands the pages of one layer to the sink, then their hash.
+class LayerWriter {
+ public:
+  // spare: room for the largest page
+  LayerWriter(const ByteSink& sink, std::byte* spare) : sink_(sink), spare_(spare) {}
+
+  Status Stored(const PageLayout& layout, const std::byte* page) {
+    return Emit({page, static_cast<size_t>(layout.page_bytes)});
+  }
+  // A float page of which the first tokens are written.
+  Status Open(const PageLayout& layout, const std::byte* page, int64_t tokens) {
+    if (tokens >= layout.tokens) return Stored(layout, page);
+    std::memcpy(spare_, page, static_cast<size_t>(layout.page_bytes));
+    ZeroBehind(layout.k, static_cast<int>(tokens), spare_);
+    ZeroBehind(layout.v, static_cast<int>(tokens), spare_ + layout.v_offset_bytes);
+    return Stored(layout, spare_);
+  }
+  Status Finish() {
+    const uint64_t hash = hash_.Hash();
+    return sink_(std::as_bytes(std::span(&hash, 1)));
+  }
+
+ private:
+  Status Emit(std::span<const std::byte> bytes) {
+    hash_.Add(bytes);
+    return sink_(bytes);
+  }
+
+  const ByteSink& sink_;
+  std::byte* const spare_;
+  Xxh64Stream hash_;
+};
+
+std::string Shape(const KvGeometry& g) {
+  return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
+         std::to_string(g.head_dim) + " channels for " + std::to_string(g.q_heads) + " query heads";
+}
+
+Status Differs(const std::string& what, const std::string& saved, const std::string& here) {
+  return Status::InvalidArgument("the snapshot has " + what + saved + ", this cache " + here);
+}
+
+}  // namespace
+
+// Of what the formats read; 0 where none reads one.
+uint64_t Cache::Impl::CalibrationHash() const {
+  const bool needed = std::any_of(layers.begin(), layers.end(), [](const LayerStore& layer) {
+    return layer.stored.k.format.needs_calibration() || layer.stored.v.format.needs_calibration();
+  });
+  if (!needed) return 0;
+  ByteWriter all;
+  all.Number(spec.calibration->model_hash);
+  for (const LayerCalibration& layer : spec.calibration->layers) {
+    for (const auto* side : {&layer.k_levels, &layer.v_levels}) {
+      for (const FittedLevels& levels : *side) {
+        all.Number(levels.sigma);
+        all.Array(levels.levels);
+      }
+    }
+    all.Array(layer.k_factors);
+    all.Array(layer.k_rotation);
+    all.Array(layer.v_rotation);
+  }
+  return Xxh64(all.bytes());
+}
+
+// Pages that hold every layer's heads, which are all alike.
+SnapshotHeader Cache::Impl::HeaderOf(const Sequence& seq, uint64_t model_hash) const {
+  SnapshotHeader h;
+  h.model_hash = model_hash;
+  h.calibration_hash = CalibrationHash();
+  h.geometry = geometry;
+  h.kv.sinks_tokens = spec.sinks_tokens;
+  h.kv.window_tokens = spec.window_tokens;
+  h.page_tokens = page_tokens;
+  h.length = seq.length;
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    const HeadPages& head = seq.heads[static_cast<size_t>(layer * geometry.kv_heads)];
+    h.kv.layers.push_back(LayerFormats(spec, layer));
+    h.windows.push_back(layers[static_cast<size_t>(layer)].window_tokens);
+    h.stored.push_back({head.first_stored, head.sealed});
+    h.open.push_back({head.first_open, head.open_end});
+  }
+  return h;
+}
+
+Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& sink) const {
+  Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return impl_->NoSequence(id);
+  if (seq->step_tokens != 0) {
+    return Status::InvalidArgument("sequence " + std::to_string(id) +
+                                   " cannot be saved while a step of it is running");
+  }
+  if (!label.tokens.empty() && std::ssize(label.tokens) != seq->length) {
+    return Status::InvalidArgument(std::to_string(label.tokens.size()) +
+                                   " tokens are named of a sequence of " +
+                                   std::to_string(seq->length));
+  }
+  int spare_bytes = 0;
+  for (const LayerStore& layer : impl_->layers) {
+    spare_bytes = std::max({spare_bytes, layer.open.page_bytes, layer.sink.page_bytes});
+  }
+  KVANT_ASSIGN_OR_RETURN(AlignedBuffer spare,
+                         AlignedBuffer::Create(static_cast<size_t>(spare_bytes)));
+  KVANT_RETURN_IF_ERROR(sink(SnapshotFront(impl_->HeaderOf(*seq, label.model_hash), label)));
+  for (int i = 0; i < impl_->geometry.layers; ++i) {
+    const LayerStore& layer = impl_->layers[static_cast<size_t>(i)];
+    LayerWriter writer(sink, spare.data());
+    for (int h = 0; h < impl_->geometry.kv_heads; ++h) {
+      const HeadPages& head = impl_->HeadOf(*seq, i, h);
+      if (head.sink != nullptr) {
+        const int64_t tokens = std::min<int64_t>(impl_->spec.sinks_tokens, seq->length);
+        KVANT_RETURN_IF_ERROR(writer.Open(layer.sink, head.sink, tokens));
+      }
+      for (int p = head.first_stored; p < head.sealed; ++p) {
+        KVANT_RETURN_IF_ERROR(writer.Stored(layer.stored, head.stored[p]));
+      }
+      for (int p = head.first_open; p < head.open_end; ++p) {
+        const int64_t tokens = seq->length - static_cast<int64_t>(p) * impl_->page_tokens;
+        KVANT_RETURN_IF_ERROR(writer.Open(layer.open, head.open[p], tokens));
+      }
+    }
+    KVANT_RETURN_IF_ERROR(writer.Finish());
+  }
+  return Status::Ok();
+}
+
+// ---- Restore
+
+// Everything that could be wrong of a snapshot for this cache but memory.
+Status Cache::Impl::CheckSnapshot(const SnapshotHeader& h) const {
+  if (h.geometry != geometry) return Differs("", Shape(h.geometry), Shape(geometry));
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    const FormatPair saved = h.kv.layers[static_cast<size_t>(layer)];
+    const FormatPair here = LayerFormats(spec, layer);
+    const auto text = [](const FormatPair& p) { return FormatSpec(p.k) + "/" + FormatSpec(p.v); };
+    if (saved != here) {
+      return Differs("layer " + std::to_string(layer) + " as ", text(saved), text(here));
+    }
+    const auto at = static_cast<size_t>(layer);
+    if (h.windows[at] != layers[at].window_tokens) {
+      return Differs("layer " + std::to_string(layer) + " with a window of ",
+                     std::to_string(h.windows[at]), std::to_string(layers[at].window_tokens));
+    }
+  }
+  if (h.kv.sinks_tokens != spec.sinks_tokens || h.kv.window_tokens != spec.window_tokens) {
+    const auto text = [](const KvSpec& kv) {
+      return std::to_string(kv.sinks_tokens) + " sinks and a window of " +
+             std::to_string(kv.window_tokens);
+    };
+    return Differs("", text(h.kv), text(spec));
+  }
+  if (h.calibration_hash != CalibrationHash()) {
+    return Status::InvalidArgument("the snapshot was coded with another calibration");
+  }
+  if (h.length > context_tokens) {
+    return Status::OutOfRange("the snapshot holds " + std::to_string(h.length) +
+                              " tokens, more than the context of " +
+                              std::to_string(context_tokens));
+  }
+  return Status::Ok();
+}
+
+// What was read stays in the table when a later page is refused.
+Status Cache::Impl::ReadPages(const Snapshot& snapshot, Sequence& seq) const {
+  for (int layer = 0; layer < geometry.layers; ++layer) {
+    const auto at = static_cast<size_t>(layer);
+    const LayerStore& store = layers[at];
+    const std::byte* from = snapshot.pages[at].data();
+    const auto read = [&](int pool, const PageLayout& layout) -> Result<std::byte*> {
+      PagePool::Reservation& reserved = seq.reservations[static_cast<size_t>(pool)];
+      KVANT_ASSIGN_OR_RETURN(std::byte * page, Pool(pool).Allocate(&reserved));
+      std::memcpy(page, from, static_cast<size_t>(layout.page_bytes));
+      from += layout.page_bytes;
+      return page;
+    };
+    for (int h = 0; h < geometry.kv_heads; ++h) {
+      HeadPages& head = HeadOf(seq, layer, h);
+      if (store.sink_pool >= 0 && snapshot.header.HoldsSinks(layer)) {
+        KVANT_ASSIGN_OR_RETURN(head.sink, read(store.sink_pool, store.sink));
+      }
+      head.first_stored = head.sealed = snapshot.header.stored[at].first;
+      for (; head.sealed < snapshot.header.stored[at].end; ++head.sealed) {
+        KVANT_ASSIGN_OR_RETURN(head.stored[head.sealed], read(store.stored_pool, store.stored));
+      }
+      head.first_open = head.open_end = snapshot.header.open[at].first;
+      for (; head.open_end < snapshot.header.open[at].end; ++head.open_end) {
+        KVANT_ASSIGN_OR_RETURN(head.open[head.open_end], read(store.open_pool, store.open));
+      }
+      head.written_tokens = seq.length;
+    }
+  }
+  return Status::Ok();
+}
+
+// Set aside in one piece a pool, so that slabs are as large as what they will hold.
+Status Cache::Impl::ReserveSnapshot(const SnapshotHeader& h, Sequence& seq) const {
+  std::vector<int64_t> demand(pools.size(), 0);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto add = [&](int pool, int64_t pages) {
+      if (pool >= 0) demand[static_cast<size_t>(pool)] += pages * geometry.kv_heads;
+    };
+    add(layers[i].sink_pool, h.HoldsSinks(static_cast<int>(i)) ? 1 : 0);
+    add(layers[i].stored_pool, h.stored[i].count());
+    add(layers[i].open_pool, h.open[i].count());
+  }
+  for (size_t i = 0; i < pools.size(); ++i) {
+    if (demand[i] == 0) continue;
+    KVANT_RETURN_IF_ERROR(pools[i].pool->Reserve(demand[i], &seq.reservations[i]));
+  }
+  return Status::Ok();
+}
+
+Result<SequenceId> Cache::Restore(const Snapshot& snapshot) {
+  KVANT_RETURN_IF_ERROR(impl_->CheckSnapshot(snapshot.header));
+  std::unique_ptr<Sequence> seq = impl_->MakeSequence();
+  seq->length = snapshot.header.length;
+  if (seq->length == 0) return impl_->Adopt(std::move(seq));
+  KVANT_RETURN_IF_ERROR(seq->EnsurePages(impl_->PagesOf(seq->length)));
+  for (KeyRopeTable& rope : impl_->ropes) KVANT_RETURN_IF_ERROR(rope.Grow(seq->length));
+  Status status = impl_->ReserveSnapshot(snapshot.header, *seq);
+  if (status.ok()) status = impl_->ReadPages(snapshot, *seq);
+  if (!status.ok()) {
+    impl_->ForEachHead(
+        *seq, [&](const LayerStore& layer, HeadPages& head) { impl_->DropHead(layer, head); });
+  }
+  impl_->CancelReservations(*seq);
+  if (!status.ok()) return status;
+  return impl_->Adopt(std::move(seq));
+}
+
+}  // namespace kvant
