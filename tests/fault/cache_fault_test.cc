@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "cache/cache_testing.h"
+#include "cache/snapshot.h"
 
 namespace kvant {
 namespace {
@@ -193,6 +194,48 @@ TEST(CacheFault, CutOfASharedPageThatMeetsAFailedAllocationLeavesNoTrace) {
         });
     EXPECT_GE(needed, 1);
   }
+}
+
+TEST(CacheFault, ShiftOfSharedPagesThatMeetsAFailedAllocationLeavesNoTrace) {
+  const Timeline tokens = Tokens(1200);
+  const std::vector<Rope> ropes(2, UsualRope(64));
+  for (const char* format : {"int4", "f16"}) {
+    const int needed = FailAtEveryAllocation(
+        MakeSpec(format, "int4", 4), tokens, 400, [&](Cache& cache, SequenceId seq) {
+          const Result<SequenceId> fork = cache.Fork(seq);
+          if (!fork.ok()) return fork.status();
+          const Status status = cache.Shift(*fork, 64, 128, ropes);
+          EXPECT_EQ(Snapshot(cache, *fork) == Snapshot(cache, seq), !status.ok());
+          EXPECT_TRUE(cache.Free(*fork).ok());
+          return status;
+        });
+    EXPECT_GE(needed, 3);  // the table, the open page of the fork, room to turn a page
+  }
+}
+
+TEST(CacheFault, RestoreThatMeetsAFailedAllocationLeavesNoTrace) {
+  const Timeline tokens = Tokens(1200);
+  const KvSpec spec = MakeSpec("int4:prerope", "int4", 17);
+  auto saved = MakeCache(kSmall, spec);
+  const SequenceId source = NewSequence(*saved);
+  ExtendTo(*saved, source, tokens, 500, 500);
+  std::vector<std::byte> bytes;
+  ASSERT_TRUE(saved
+                  ->Save(source, {},
+                         [&](std::span<const std::byte> part) {
+                           bytes.insert(bytes.end(), part.begin(), part.end());
+                           return Status::Ok();
+                         })
+                  .ok());
+  const Result<kvant::Snapshot> snapshot = ParseSnapshot(bytes);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status().message();
+  const int needed = FailAtEveryAllocation(spec, tokens, 200, [&](Cache& cache, SequenceId) {
+    const Result<SequenceId> restored = cache.Restore(*snapshot);
+    if (!restored.ok()) return restored.status();
+    EXPECT_EQ(Snapshot(cache, *restored), Snapshot(*saved, source));
+    return cache.Free(*restored);
+  });
+  EXPECT_GE(needed, 3);  // the table, stored and open pages
 }
 
 TEST(CacheFault, ASequenceThatIsRefusedDoesNotDisturbTheOthers) {
