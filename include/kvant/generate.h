@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ struct GenerateOptions {
   SamplerOptions sampler;
   std::vector<std::string> stop;  // texts that end the answer and are not part of it
   bool ignore_end = false;        // go on after the model's end token
+  // A full context is shifted (Session::PlanShift) with so many tokens kept, and the answer goes
+  // on.
+  std::optional<int64_t> shift_keep_tokens = std::nullopt;
 };
 
 enum class StopReason { kLength, kEndToken, kStopText, kContext, kCancelled };
@@ -33,6 +37,7 @@ struct GenerateResult {
   StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;
   int64_t decoded_tokens = 0;  // steps of one token: one less than were sampled
+  int64_t shifts = 0;          // of the context
   double prefill_seconds = 0;
   double decode_seconds = 0;            // of these steps, with sampling
   CacheLedger ledger;                   // after the last step
@@ -49,7 +54,8 @@ struct GenerateResult {
 // Appends the prompt, then samples until a reason to stop. on_text gets the answer piece by piece,
 // whole characters only; the pieces together are the result's text. The last sampled token is not
 // appended to the session. kInvalidArgument for an empty prompt on an empty session or an
-// impossible option; otherwise the errors of Session::Prefill and Decode. A cancel during the
+// impossible option; otherwise the errors of Session::PlanShift (before anything is run), Prefill,
+// Decode and Shift. A cancel during the
 // prompt is kCancelled; later it is a reason to stop, and the result holds what there is.
 Result<GenerateResult> Generate(Session& session, std::span<const int32_t> prompt,
                                 const GenerateOptions& options,

@@ -1,4 +1,4 @@
-// Inspect: what a GGUF file holds, whether or not kvant can run it.
+// Inspect: what a file holds: a GGUF file, whether or not kvant can run it, or a saved session.
 #pragma once
 
 #include <cstdint>
@@ -52,5 +52,35 @@ struct GgufSummary {
 // Fails as a GGUF reader does: kNotFound, kIo, kCorrupt or kUnsupported, the message naming the
 // file.
 Result<GgufSummary> InspectGguf(const std::string& path);
+
+// Whether the file begins as a saved session does. Fails where it cannot be read.
+Result<bool> IsSnapshotFile(const std::string& path);
+
+// The pages of all layers that share one pair of formats.
+struct SnapshotFormatTotal {
+  FormatPair formats;
+  int layers = 0;
+  int64_t pages = 0;  // of float formats all, else those that are stored
+  int64_t bytes = 0;
+};
+
+// What Session::Save wrote.
+struct SnapshotSummary {
+  int64_t file_bytes = 0;
+  uint64_t model_hash = 0;        // of the model's file; 0: of none
+  uint64_t calibration_hash = 0;  // 0: no format reads one
+  KvGeometry geometry;
+  int sinks_tokens = 0, window_tokens = 0, page_tokens = 0;
+  int64_t length = 0;                        // tokens
+  std::vector<int32_t> tokens;               // [length]
+  bool has_logits = false;                   // it can go on without another token
+  std::vector<FormatPair> formats;           // [geometry.layers]
+  std::vector<SnapshotFormatTotal> totals;   // in the order of layers
+  int64_t window_bytes = 0, sink_bytes = 0;  // pages of the coded layers that are held as written
+  int64_t other_bytes = 0;                   // header, tokens, hidden state, checksums
+};
+
+// Checks all of the file. kNotFound, kIo, kCorrupt or kUnsupported, the message naming the file.
+Result<SnapshotSummary> InspectSnapshot(const std::string& path);
 
 }  // namespace kvant

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kvant/attention_mass.h"
@@ -34,6 +35,12 @@ struct SessionOptions {
 struct RunControl {
   std::function<void(int64_t done_tokens, int64_t total_tokens)> progress;
   const std::atomic<bool>* cancel = nullptr;  // may be set from any thread
+};
+
+// What goes of a timeline and what stays: tokens [0, keep) stay, the next `drop` go, and what
+// follows moves down.
+struct ContextShift {
+  int64_t keep_tokens = 0, drop_tokens = 0;
 };
 
 class Session {
@@ -68,6 +75,25 @@ class Session {
   // Back to no tokens at all.
   Status Reset();
 
+  // The shift that makes room in a full context: about half of what follows the first keep_tokens
+  // goes, or less where a layer's window would then see what it has given back. What stays is
+  // rounded up to the sinks or to whole pages. kInvalidArgument when there are fewer than no tokens
+  // to keep, kOutOfRange when context, keep and windows leave nothing to drop.
+  Result<ContextShift> PlanShift(int64_t keep_tokens) const;
+  // Drops tokens from the middle, as llama.cpp's context shift does: what follows keeps its keys
+  // and values, at lower positions (Cache::Shift says what it costs by format). They were computed
+  // while the model still saw what went, so the timeline is not one that was never longer. Logits
+  // stay; an AttentionMass of this timeline has to be cleared. On error the session is as before.
+  Status Shift(const ContextShift& shift);
+
+  // Writes the timeline to a file (src/cache/snapshot.h), which appears whole or not at all. kIo.
+  Status Save(const std::string& path) const;
+  // Replaces the timeline by a saved one, bit for bit, logits included: what follows is what would
+  // have followed. The file must come from the same model, formats, sinks, window and calibration;
+  // each that differs is named (kInvalidArgument). kNotFound, kIo, kCorrupt, kUnsupported,
+  // kOutOfRange where the context is too short, kOutOfMemory. On error the session is as before.
+  Status Load(const std::string& path);
+
   // From then on calls the observer for each layer of each step of this session and of all that
   // share its cache: what attention gives each token. Queries come page by page, in the order of
   // position, on the thread that runs the step; the observer must not use the session. A step that
@@ -77,7 +103,8 @@ class Session {
   void ObserveAttention(AttentionObserver observer);
 
   const Model& model() const;
-  int64_t length() const;  // tokens
+  int64_t length() const;                   // tokens
+  std::span<const int32_t> tokens() const;  // of the timeline. Valid until the session changes.
   int64_t context_tokens() const;
   int threads() const;
   const KvSpec& kv() const;

@@ -49,7 +49,8 @@ double Rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 
 // Samples and decodes until there is a reason to stop.
 Status DecodeLoop(Session& session, Sampler& sampler, const GenerateOptions& options,
-                  const std::atomic<bool>* cancel, TextSink& sink, GenerateResult& result) {
+                  const std::optional<ContextShift>& shift, const std::atomic<bool>* cancel,
+                  TextSink& sink, GenerateResult& result) {
   const Tokenizer& tokenizer = session.model().tokenizer();
   while (static_cast<int64_t>(result.tokens.size()) < options.max_tokens) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
@@ -70,8 +71,12 @@ Status DecodeLoop(Session& session, Sampler& sampler, const GenerateOptions& opt
     }
     if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) break;
     if (session.length() == session.context_tokens()) {
-      result.stop_reason = StopReason::kContext;
-      return Status::Ok();
+      if (!shift) {
+        result.stop_reason = StopReason::kContext;
+        return Status::Ok();
+      }
+      KVANT_RETURN_IF_ERROR(session.Shift(*shift));
+      ++result.shifts;
     }
     KVANT_RETURN_IF_ERROR(session.Decode(token));
     ++result.decoded_tokens;
@@ -123,6 +128,10 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
   }
   KVANT_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(options.sampler));
   KVANT_ASSIGN_OR_RETURN(StopMatcher stops, StopMatcher::Create(options.stop));
+  std::optional<ContextShift> shift;
+  if (options.shift_keep_tokens) {
+    KVANT_ASSIGN_OR_RETURN(shift, session.PlanShift(*options.shift_keep_tokens));
+  }
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   result.weight_bytes_read_per_token = session.model().weight_bytes_read_per_token();
@@ -132,7 +141,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const int32_t> promp
 
   TextSink sink(std::move(stops), on_text, &result.text);
   const Stopwatch decode;
-  KVANT_RETURN_IF_ERROR(DecodeLoop(session, sampler, options, control.cancel, sink, result));
+  KVANT_RETURN_IF_ERROR(DecodeLoop(session, sampler, options, shift, control.cancel, sink, result));
   result.decode_seconds = decode.Seconds();
   sink.Finish();
   result.ledger = session.ledger();

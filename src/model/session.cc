@@ -1,6 +1,7 @@
 #include "kvant/session.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,8 @@ Status CheckOptions(const SessionOptions& options) {
   return Status::Ok();
 }
 
+}  // namespace
+
 std::vector<Rope> LayerRopes(const ModelConfig& config, const ModelWeights& weights) {
   std::vector<Rope> ropes;
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -40,22 +43,20 @@ std::vector<Rope> LayerRopes(const ModelConfig& config, const ModelWeights& weig
   return ropes;
 }
 
-}  // namespace
-
 Session::Impl::~Impl() {
   // Cannot fail for a sequence that is held.
   (void)engine->cache->Free(sequence);
 }
 
-Status Session::Impl::Check(std::span<const int32_t> tokens) const {
+Status Session::Impl::Check(std::span<const int32_t> added) const {
   const int vocab = engine->model.vocab_size();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && tokens[i] < vocab) continue;
-    return Status::InvalidArgument("token " + std::to_string(tokens[i]) + " at place " +
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (added[i] >= 0 && added[i] < vocab) continue;
+    return Status::InvalidArgument("token " + std::to_string(added[i]) + " at place " +
                                    std::to_string(i) + " is outside the vocabulary of " +
                                    std::to_string(vocab));
   }
-  const int64_t wanted = length() + static_cast<int64_t>(tokens.size());
+  const int64_t wanted = length() + std::ssize(added);
   if (wanted > engine->context_tokens) {
     return Status::OutOfRange("a timeline of " + std::to_string(wanted) +
                               " tokens is longer than the context of " +
@@ -64,16 +65,17 @@ Status Session::Impl::Check(std::span<const int32_t> tokens) const {
   return Status::Ok();
 }
 
-Status Session::Impl::Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel,
+Status Session::Impl::Step(std::span<const int32_t> added, const std::atomic<bool>* cancel,
                            bool newest_only) {
   newest_only = newest_only && !engine->llama->observes_attention();
-  const StepPart parts[] = {{sequence, tokens, newest_only}};
+  const StepPart parts[] = {{sequence, added, newest_only}};
   KVANT_RETURN_IF_ERROR(engine->llama->Step(parts, cancel));
-  TakeHidden(newest_only ? 0 : static_cast<int64_t>(tokens.size()) - 1);
+  TakeStep(added, newest_only ? 0 : std::ssize(added) - 1);
   return Status::Ok();
 }
 
-void Session::Impl::TakeHidden(int64_t row) {
+void Session::Impl::TakeStep(std::span<const int32_t> added, int64_t row) {
+  tokens.insert(tokens.end(), added.begin(), added.end());
   const float* from = engine->llama->hidden(row);
   hidden.assign(from, from + engine->model.impl().config.embedding);
   logits.reset();
@@ -180,7 +182,10 @@ Status Session::DecodeBatch(std::span<Session* const> sessions, std::span<const 
   }
   KVANT_RETURN_IF_ERROR(engine.llama->Step(parts, nullptr));
   const int64_t rows = static_cast<int64_t>(sessions.size()), vocab = engine.model.vocab_size();
-  for (int64_t i = 0; i < rows; ++i) sessions[static_cast<size_t>(i)]->impl_->TakeHidden(i);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    sessions[at]->impl_->TakeStep(tokens.subspan(at, 1), i);
+  }
   // The output matrix is the largest of all: one pass over it serves every session too. Without
   // memory for that, each session computes its logits when it is asked for them.
   const Result<std::shared_ptr<float>> logits = engine.batch_logits.Take(rows * vocab);
@@ -209,6 +214,7 @@ Result<std::span<const float>> Session::Logits() {
 Result<Session> Session::Fork() {
   KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, impl_->engine->cache->Fork(impl_->sequence));
   auto fork = std::make_unique<Impl>(impl_->engine, sequence);
+  fork->tokens = impl_->tokens;
   fork->hidden = impl_->hidden;
   fork->logits = impl_->logits;
   return Session(std::move(fork));
@@ -217,6 +223,7 @@ Result<Session> Session::Fork() {
 Status Session::Truncate(int64_t length) {
   if (length == impl_->length()) return Status::Ok();
   KVANT_RETURN_IF_ERROR(impl_->engine->cache->Truncate(impl_->sequence, length));
+  impl_->tokens.resize(static_cast<size_t>(length));
   impl_->hidden.clear();
   return Status::Ok();
 }
@@ -224,6 +231,7 @@ Status Session::Truncate(int64_t length) {
 Status Session::Reset() {
   KVANT_ASSIGN_OR_RETURN(const SequenceId fresh, impl_->engine->cache->NewSequence());
   const SequenceId old = std::exchange(impl_->sequence, fresh);
+  impl_->tokens.clear();
   impl_->hidden.clear();
   return impl_->engine->cache->Free(old);
 }
@@ -234,6 +242,7 @@ void Session::ObserveAttention(AttentionObserver observer) {
 
 const Model& Session::model() const { return impl_->engine->model; }
 int64_t Session::length() const { return impl_->length(); }
+std::span<const int32_t> Session::tokens() const { return impl_->tokens; }
 int64_t Session::context_tokens() const { return impl_->engine->context_tokens; }
 int Session::threads() const { return impl_->engine->pool->threads(); }
 const KvSpec& Session::kv() const { return impl_->engine->cache->spec(); }

@@ -42,19 +42,24 @@ struct Session::Impl {
   ~Impl();
 
   int64_t length() const { return engine->cache->length(sequence); }
-  Status Check(std::span<const int32_t> tokens) const;
-  // Runs tokens as one step, at most max_rows of them. The rows stay in engine->llama: all, or the
-  // newest token's alone.
-  Status Step(std::span<const int32_t> tokens, const std::atomic<bool>* cancel,
+  Status Check(std::span<const int32_t> added) const;
+  // Appends tokens as one step, at most max_rows of them. The rows stay in engine->llama: all, or
+  // the newest token's alone.
+  Status Step(std::span<const int32_t> added, const std::atomic<bool>* cancel,
               bool newest_only = false);
-  void TakeHidden(int64_t row);
+  // That `added` are part of the timeline now, and the last one's hidden state is row `row`.
+  void TakeStep(std::span<const int32_t> added, int64_t row);
 
   std::shared_ptr<SessionEngine> engine;
   SequenceId sequence;
+  std::vector<int32_t> tokens;          // [length()]
   std::vector<float> hidden;            // of the last token; empty: there is none
   std::shared_ptr<const float> logits;  // [vocab_size] of the last token; null: not computed yet
   LogitRows own_logits;
 };
+
+// How each layer turns its keys.
+std::vector<Rope> LayerRopes(const ModelConfig& config, const ModelWeights& weights);
 
 struct SessionMaker {
   // A session on a pool that others use too, though not at the same time.
