@@ -1,10 +1,12 @@
-// kvant inspect: what a model file holds and what its KV cache would cost.
+// kvant inspect: what a model file holds and what its KV cache would cost, or what a saved session
+// holds.
 #include <fmt/core.h>
 
 #include <memory>
 
 #include "command.h"
 #include "failure.h"
+#include "inspect_session.h"
 #include "kvant/explain.h"
 #include "kvant/inspect.h"
 #include "options.h"
@@ -18,7 +20,8 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  kvant inspect model.gguf\n"
     "  kvant inspect model.gguf --tensors\n"
-    "  kvant inspect model.gguf --json";
+    "  kvant inspect model.gguf --json\n"
+    "  kvant inspect book.kv";
 
 struct InspectOptions {
   std::string path;
@@ -158,6 +161,11 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
 }
 
 int RunInspect(const InspectOptions& options) {
+  if (Unwrap(IsSnapshotFile(options.path))) {
+    if (options.tensors) throw UsageError("--tensors: a saved session has none");
+    PrintSession(options.path, options.json);
+    return kExitDone;
+  }
   const GgufSummary summary = Unwrap(InspectGguf(options.path));
   if (options.json) {
     Write(Dump(SummaryJson(options.path, summary), 2));
@@ -176,9 +184,13 @@ int RunInspect(const InspectOptions& options) {
 void AddInspect(CLI::App& root, Action* action) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* const command = root.add_subcommand(
-      "inspect", "What a GGUF file holds: metadata, tensors by type, KV bytes a token by format");
+      "inspect",
+      "What a GGUF file holds: metadata, tensors by type, KV bytes a token by format; or what a "
+      "saved session holds");
   command->footer(kFooter);
-  command->add_option("file", options->path, "The GGUF file")->required()->type_name("FILE");
+  command->add_option("file", options->path, "The GGUF file or saved session")
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--tensors", options->tensors, "List every tensor");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options, action] { *action = [options] { return RunInspect(*options); }; });

@@ -13,6 +13,7 @@
 #include "model_options.h"
 #include "output.h"
 #include "report.h"
+#include "timeline.h"
 
 namespace kvant::cli {
 namespace {
@@ -22,6 +23,7 @@ constexpr char kFooter[] =
     "  kvant run -m model.gguf -p \"Once upon a time\" --kv int4\n"
     "  kvant run -m model.gguf -f book.txt --prompt-tokens 3000 -n 64 --temp 0 --stats run.json\n"
     "  kvant run -m model.gguf --chat -p \"Name three rivers.\"\n"
+    "  kvant run -m model.gguf -f book.txt --save-session book.kv\n"
     "\n"
     "The text goes to standard output, the ledger to standard error.";
 
@@ -32,7 +34,7 @@ struct RunOptions {
   GenerateOptions generate;
   std::string prompt, file, system, stats;
   int64_t prompt_tokens = 0;  // 0: all
-  int64_t keep = 0;
+  TimelineFlags timeline;
   bool has_prompt = false, chat = false, json = false, verbose = false;
 };
 
@@ -48,6 +50,8 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
     tokens = Unwrap(model.tokenizer().EncodeFirst(text, options.prompt_tokens));
   } else {
     tokens = Unwrap(model.tokenizer().Encode(text, false));
+    const bool continues = !options.timeline.load_path.empty();
+    if (continues && model.tokenizer().add_bos() && !tokens.empty()) tokens.erase(tokens.begin());
   }
   if (options.prompt_tokens > 0) {
     if (static_cast<int64_t>(tokens.size()) < options.prompt_tokens) {
@@ -56,20 +60,21 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
     }
     tokens.resize(static_cast<size_t>(options.prompt_tokens));
   }
-  if (tokens.empty()) throw Failure(kExitFailed, "the prompt has no tokens");
+  if (tokens.empty() && options.timeline.load_path.empty()) {
+    throw Failure(kExitFailed, "the prompt has no tokens");
+  }
   return tokens;
 }
 
-// The last new token is shown but never cached, so it needs no room.
-GenerateOptions FitToContext(GenerateOptions generate, int64_t prompt_tokens,
-                             int64_t context_tokens) {
-  const int64_t room = context_tokens - prompt_tokens + 1;
+// tokens: of the timeline with its prompt.
+GenerateOptions FitToContext(const RunOptions& o, int64_t tokens, int64_t context_tokens) {
+  GenerateOptions generate = o.generate;
+  const int64_t room = o.timeline.Room(tokens, context_tokens);
   if (generate.max_tokens < 0 && room > 0) generate.max_tokens = room;
   if (room > 0 && generate.max_tokens <= room) return generate;
-  throw Failure(
-      kExitFailed,
-      fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
-                  prompt_tokens, std::max<int64_t>(generate.max_tokens, 1), context_tokens));
+  throw Failure(kExitFailed,
+                fmt::format("a prompt of {} and {} new tokens do not fit the context of {} tokens",
+                            tokens, std::max<int64_t>(generate.max_tokens, 1), context_tokens));
 }
 
 // Streams the answer unless it is to be part of a JSON. A prompt that was interrupted leaves what
@@ -112,6 +117,7 @@ Json LedgerJson(const GenerateResult& r, const ReadBandwidth& bandwidth) {
           {"sink_bytes", l.sink_bytes},
           {"padding_bytes", l.padding_bytes},
           {"allocated_bytes", l.allocated_bytes},
+          {"recoded_tokens", l.recoded_tokens},
           {"effective_bits", l.effective_bits},
           {"bytes_read_per_token", r.weight_bytes_read_per_token + r.kv_bytes_read_per_token},
           {"kv_bytes_read_per_token", r.kv_bytes_read_per_token},
@@ -143,6 +149,8 @@ Json RunJson(const RunOptions& o, const Model& model, const Session& session,
                      {"min_p", Shortest(sampler.min_p)},
                      {"seed", sampler.seed}};
   json["prompt_tokens"] = r.prompt_tokens;
+  json["timeline_tokens"] = session.length();
+  json["shifts"] = r.shifts;
   json["stop"] = StopReasonName(r.stop_reason);
   json["text"] = r.text;
   json["tokens"] = r.tokens;
@@ -176,6 +184,11 @@ std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::s
   text += fmt::format("  {:.2f} bits a value. A step reads {}: {} of weights and {} of cache.\n",
                       ledger["effective_bits"].get<double>(), bytes("bytes_read_per_token"),
                       bytes("weight_bytes_read_per_token"), bytes("kv_bytes_read_per_token"));
+  if (r.shifts > 0) {
+    text += fmt::format("  The context was shifted {}, {} coded again.\n",
+                        r.shifts == 1 ? "once" : fmt::format("{} times", r.shifts),
+                        Plural(r.ledger.recoded_tokens, "token"));
+  }
   text += fmt::format("  Prompt  {}, {}\n", Plural(r.prompt_tokens, "token"),
                       RateText(ledger["prefill_tokens_per_s"]));
   text += fmt::format("  Decode  {}, {}", Plural(r.decoded_tokens, "step"),
@@ -207,14 +220,15 @@ void PrintSetup(const Model& model, const Session& session) {
 
 void CheckRequest(const RunOptions& o) {
   o.compatibility.CheckPossible();
-  if (o.has_prompt == !o.file.empty()) throw UsageError("run needs either -p TEXT or -f FILE");
-  if (!o.system.empty() && !o.chat) throw UsageError("--system needs --chat");
-  if (o.keep != 0) {
-    throw UsageError(
-        fmt::format("--keep {} is not possible: a full context ends the run, it is not shifted; "
-                    "possible: 0",
-                    o.keep));
+  const int prompts = (o.has_prompt ? 1 : 0) + (o.file.empty() ? 0 : 1);
+  if (prompts > 1 || (prompts == 0 && o.timeline.load_path.empty())) {
+    throw UsageError("run needs either -p TEXT or -f FILE");
   }
+  if (!o.system.empty() && !o.chat) throw UsageError("--system needs --chat");
+  if (!o.timeline.load_path.empty() && o.chat) {
+    throw UsageError("--chat begins a conversation, --load-session goes on with one; give one");
+  }
+  o.timeline.CheckPossible();
   Check(o.generate.sampler.Validate());
   if (!o.stats.empty()) CheckWritable(o.stats);
 }
@@ -223,7 +237,7 @@ int RunRun(const RunOptions& o) {
   CheckRequest(o);
   const KvSpec spec = o.kv.Spec();
   const int64_t budget_bytes = o.kv.BudgetBytes();
-  const std::string text = o.has_prompt ? o.prompt : ReadTextFile(o.file);
+  const std::string text = o.file.empty() ? o.prompt : ReadTextFile(o.file);
   o.model.CheckFits(o.model.Inspect(), spec);
   // Before the weights: its buffer is then no part of the run's peak memory.
   const ReadBandwidth bandwidth = Unwrap(MeasureReadBandwidth(o.model.threads));
@@ -231,11 +245,16 @@ int RunRun(const RunOptions& o) {
   const Model model = o.model.Load();
   const std::vector<int32_t> prompt = EncodePrompt(o, model, text);
   Session session = Unwrap(Session::Create(model, o.model.Session(spec, budget_bytes)));
-  const GenerateOptions generate =
-      FitToContext(o.generate, std::ssize(prompt), session.context_tokens());
+  o.timeline.Load(session);
+  GenerateOptions generate =
+      FitToContext(o, session.length() + std::ssize(prompt), session.context_tokens());
+  generate.shift_keep_tokens = o.timeline.ShiftKeep(session.length() + std::ssize(prompt));
   if (o.verbose) PrintSetup(model, session);
   CatchInterrupt();
   const GenerateResult result = RunSession(o, generate, model, session, prompt);
+  const bool read_prompt =
+      result.stop_reason != StopReason::kCancelled || result.decoded_tokens > 0;
+  if (read_prompt) o.timeline.Save(session, result, generate);
   const Json ledger = LedgerJson(result, bandwidth);
   const Json report = RunJson(o, model, session, result, ledger);
   if (!o.stats.empty()) WriteFile(o.stats, Dump(report, 2));
@@ -296,10 +315,7 @@ void AddRun(CLI::App& root, Action* action) {
   command->add_option("-s,--seed", o->generate.sampler.seed, "Seed of the sampler [0]")
       ->type_name("N");
   command->add_flag("--ignore-eos", o->generate.ignore_end, "Go on after the model's end of text");
-  command
-      ->add_option("--keep", o->keep,
-                   "Accepted for llama.cpp's scripts: 0, a context is never shifted")
-      ->type_name("0");
+  o->timeline.Add(*command);
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
   o->kv.AddBudget(*command);

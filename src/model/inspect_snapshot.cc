@@ -24,7 +24,9 @@ void AddLayer(const SnapshotHeader& h, size_t layer, SnapshotSummary* summary) {
   total->bytes += pages * layouts.stored.page_bytes;
   if (!layouts.coded || h.length == 0) return;
   summary->window_bytes += heads * h.open[layer].count() * layouts.open.page_bytes;
-  summary->sink_bytes += heads * layouts.sink.page_bytes;
+  if (h.HoldsSinks(static_cast<int>(layer))) {
+    summary->sink_bytes += heads * layouts.sink.page_bytes;
+  }
 }
 
 }  // namespace

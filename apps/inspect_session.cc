@@ -1,0 +1,95 @@
+#include "inspect_session.h"
+
+#include <fmt/core.h>
+
+#include "failure.h"
+#include "kvant/inspect.h"
+#include "options.h"
+#include "output.h"
+#include "report.h"
+
+namespace kvant::cli {
+namespace {
+
+KvSpec SpecOf(const SnapshotSummary& s) {
+  KvSpec spec;
+  if (s.totals.size() == 1) {
+    spec.k = s.formats[0].k;
+    spec.v = s.formats[0].v;
+  } else {
+    spec.layers = s.formats;
+  }
+  return spec;
+}
+
+std::string PairText(const FormatPair& pair) {
+  return FormatSpec(pair.k) + " / " + FormatSpec(pair.v);
+}
+
+std::string HashText(uint64_t hash) { return hash == 0 ? "none" : fmt::format("{:016x}", hash); }
+
+Json SessionJson(const std::string& path, const SnapshotSummary& s) {
+  Json json = Header(DefaultThreads());
+  json["session_path"] = path;
+  json["session_bytes"] = s.file_bytes;
+  json["model_xxh64"] = s.model_hash == 0 ? Json() : Json(HashText(s.model_hash));
+  json["calibration_xxh64"] = s.calibration_hash == 0 ? Json() : Json(HashText(s.calibration_hash));
+  json["geometry"] = {{"layers", s.geometry.layers},
+                      {"kv_heads", s.geometry.kv_heads},
+                      {"head_dim", s.geometry.head_dim},
+                      {"q_heads", s.geometry.q_heads}};
+  json["formats"] = LayerFormatsJson(SpecOf(s), s.geometry.layers);
+  json["kv_sinks_tokens"] = s.sinks_tokens;
+  json["kv_window_tokens"] = s.window_tokens;
+  json["page_tokens"] = s.page_tokens;
+  json["timeline_tokens"] = s.length;
+  json["has_logits"] = s.has_logits;
+  json["bytes_by_format"] = Json::array();
+  for (const SnapshotFormatTotal& total : s.totals) {
+    json["bytes_by_format"].push_back({{"k", FormatSpec(total.formats.k)},
+                                       {"v", FormatSpec(total.formats.v)},
+                                       {"layers", total.layers},
+                                       {"pages", total.pages},
+                                       {"bytes", total.bytes}});
+  }
+  json["window_bytes"] = s.window_bytes;
+  json["sink_bytes"] = s.sink_bytes;
+  json["other_bytes"] = s.other_bytes;
+  json["tokens"] = s.tokens;
+  return json;
+}
+
+std::string SessionText(const SnapshotSummary& s) {
+  const KvGeometry& g = s.geometry;
+  std::string text = fmt::format(
+      "  {} of a model with XXH64 {}, {}\n  {}, {} of {} channels, {}\n"
+      "  {} sinks, window {}, calibration {}\n\n",
+      Plural(s.length, "token"), HashText(s.model_hash),
+      s.has_logits ? "ready to go on" : "in need of a token to go on", Plural(g.layers, "layer"),
+      Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"), s.sinks_tokens,
+      s.window_tokens, HashText(s.calibration_hash));
+  Table table({"K / V", "layers", "pages", "bytes"});
+  for (const SnapshotFormatTotal& total : s.totals) {
+    table.Add({PairText(total.formats), Grouped(int64_t{total.layers}), Grouped(total.pages),
+               Grouped(total.bytes)});
+  }
+  table.Add({"window, as written", "", "", Grouped(s.window_bytes)});
+  table.Add({"sinks, as written", "", "", Grouped(s.sink_bytes)});
+  table.Add({"header, tokens, hidden state", "", "", Grouped(s.other_bytes)});
+  table.Add({"together", "", "", Grouped(s.file_bytes)});
+  return text + table.Text();
+}
+
+}  // namespace
+
+void PrintSession(const std::string& path, bool json) {
+  const SnapshotSummary summary = Unwrap(InspectSnapshot(path));
+  if (json) {
+    Write(Dump(SessionJson(path, summary), 2));
+    return;
+  }
+  Print("{}: a saved session, {}\n{}", path, HumanBytes(static_cast<double>(summary.file_bytes)),
+        SessionText(summary));
+}
+
+}  // namespace kvant::cli
