@@ -232,7 +232,7 @@ TEST(CacheFault, RestoreThatMeetsAFailedAllocationLeavesNoTrace) {
   const int needed = FailAtEveryAllocation(spec, tokens, 200, [&](Cache& cache, SequenceId) {
     const Result<SequenceId> restored = cache.Restore(*snapshot);
     if (!restored.ok()) return restored.status();
-    EXPECT_EQ(Snapshot(cache, *restored), Snapshot(*saved, source));
+    EXPECT_EQ(PictureOf(cache, *restored), PictureOf(*saved, source));
     return cache.Free(*restored);
   });
   EXPECT_GE(needed, 3);  // the table, stored and open pages
