@@ -155,7 +155,8 @@ class Cache {
   // then. kInvalidArgument too for a key that the type of its page cannot hold once it is turned.
   Status Shift(SequenceId seq, int64_t keep_tokens, int64_t drop_tokens,
                std::span<const Rope> ropes);
-  // Whether that is possible for a sequence that grew to `length` tokens, and the least keep that is, from keep_tokens on.
+  // Whether that is possible for a sequence that grew to `length` tokens, and the least keep that
+  // is, from keep_tokens on.
   Status CheckShift(int64_t length, int64_t keep_tokens, int64_t drop_tokens) const;
   int64_t PossibleKeep(int64_t keep_tokens) const;
 

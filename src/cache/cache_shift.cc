@@ -171,13 +171,11 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                                                     std::to_string(page_tokens));
   }
   // All layers alike, whether they hold stored pages or see their newest tokens only.
-  const int sealed =
-      PageRule::Of(page_tokens, true, spec.window_tokens, 0).SealedPages(length);
+  const int sealed = PageRule::Of(page_tokens, true, spec.window_tokens, 0).SealedPages(length);
   if ((keep + drop) / page_tokens > sealed) {
     return refuse(StatusCode::kOutOfRange,
                   "the newest " + std::to_string(PagesOf(length) - sealed) + " pages of " +
-                      std::to_string(page_tokens) +
-                      " tokens are its window and stay as written");
+                      std::to_string(page_tokens) + " tokens are its window and stay as written");
   }
   return Status::Ok();
 }
@@ -194,15 +192,13 @@ Status Cache::Impl::CheckReach(const PageGap& gap, int layer, const HeadPages& b
   const LayerStore& store = layers[static_cast<size_t>(layer)];
   const bool loses_next = gap.LosesNext(before);
   const int first_open = gap.BeginAfter(before.first_open, loses_next);
-  const int first_stored =
-      before.sealed == 0 ? 0 : gap.BeginAfter(before.first_stored, loses_next);
+  const int first_stored = before.sealed == 0 ? 0 : gap.BeginAfter(before.first_stored, loses_next);
   const int64_t least = store.rule.EarliestCut(first_open, first_stored);
   if (least <= length) return Status::Ok();
   return Status::OutOfRange(
-      "a shift to " + std::to_string(length) + " tokens cannot be: layer " +
-      std::to_string(layer) + " sees its newest " + std::to_string(store.window_tokens) +
-      " tokens, and with fewer than " + std::to_string(least) +
-      " some that it has given back would be among them");
+      "a shift to " + std::to_string(length) + " tokens cannot be: layer " + std::to_string(layer) +
+      " sees its newest " + std::to_string(store.window_tokens) + " tokens, and with fewer than " +
+      std::to_string(least) + " some that it has given back would be among them");
 }
 
 // The spare open page before the window may be one of those that go.

@@ -269,7 +269,7 @@ TEST(CacheShift, StoredPagesBeforeRopeStayWhatTheyAre) {
 }
 
 // Every coding adds one error of the format's size; at worst they all point the same way. (A
-// context that is shifted by half of itself drops a key after one or two.)
+// context that is shifted by half of itself drops a key after one or two, a short one after three.)
 TEST(CacheShift, DriftIsNoMoreThanItsErrorsAddUpTo) {
   const KvGeometry g{1, 2, 64, 2};
   const RopeKeys keys(g, UsualRope(64), 1300);

@@ -183,7 +183,7 @@ inline Picture PictureOf(const Cache& cache, SequenceId seq) {
 
 // The picture of a fresh sequence that took the first `length` tokens in steps of `chunk`.
 inline Picture SoloPicture(const KvGeometry& geometry, const KvSpec& spec, const Timeline& tokens,
-                            int64_t length, int64_t chunk = 4096) {
+                           int64_t length, int64_t chunk = 4096) {
   auto cache = MakeCache(geometry, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendTo(*cache, seq, tokens, length, chunk);

@@ -16,7 +16,7 @@ using Windows = std::vector<int64_t>;
 
 // Everything that the query at `position` sees of one head: positions, forms and values.
 inline void AddSeen(const Cache& cache, SequenceId seq, int layer, int head, int64_t position,
-             int64_t window, Picture* out) {
+                    int64_t window, Picture* out) {
   const int head_dim = cache.geometry().head_dim;
   const auto add = [&](const void* bytes, size_t count) {
     out->bytes.append(static_cast<const char*>(bytes), count);
@@ -102,6 +102,7 @@ struct Twins {
   std::unique_ptr<Cache> narrow, wide;
 };
 
-inline const char* const kWindowFormats[] = {"int4", "f16", "q4_0", "int2:channel:g32", "f32", "tq4:n8"};
+inline const char* const kWindowFormats[] = {"int4", "f16",   "q4_0", "int2:channel:g32",
+                                             "f32",  "tq4:n8"};
 
 }  // namespace kvant::testing

@@ -138,7 +138,8 @@ TEST(CacheWindowSnapshot, WithOtherPagesThanItsLengthNeedsIsRefused) {
     const auto first_of = [&](SnapshotHeader& h) -> int& {
       return coded ? h.stored[0].first : h.open[0].first;
     };
-    expect([](SnapshotHeader&) {}, "layer 0 claims");  // all is well but for pages that do not follow
+    expect([](SnapshotHeader&) {},
+           "layer 0 claims");  // all is well but for pages that do not follow
     // A cut may have left it one page less.
     expect([&](SnapshotHeader& h) { first_of(h) += 1; }, "layer 0 claims");
     expect([&](SnapshotHeader& h) { first_of(h) += 2; }, "layer 0 lacks pages");
@@ -234,10 +235,12 @@ TEST_P(CacheWindowTimelines, SavedShiftedAndCutSeeWhatTheyWouldIfAllWereKept) {
     } else if (what < 12 && live.size() < 4) {
       ASSERT_TRUE(live.emplace(*narrow.Fork(n), Line{*wide.Fork(w), tokens}).second);
     } else if (what < 14) {
-      const int64_t cut = std::max<int64_t>(narrow.earliest_truncate(n), length - below(150));
-      ASSERT_TRUE(narrow.Truncate(n, std::min(cut, length)).ok());
-      ASSERT_TRUE(wide.Truncate(w, std::min(cut, length)).ok());
-      tokens.resize(static_cast<size_t>(std::min(cut, length)));
+      // After a shift either may reach further back: what one has coded the other never codes.
+      const int64_t earliest = std::max(narrow.earliest_truncate(n), wide.earliest_truncate(w));
+      const int64_t cut = std::min(length, std::max<int64_t>(earliest, length - below(150)));
+      ASSERT_TRUE(narrow.Truncate(n, cut).ok());
+      ASSERT_TRUE(wide.Truncate(w, cut).ok());
+      tokens.resize(static_cast<size_t>(cut));
     } else if (what < 18) {
       const int64_t keep = narrow.PossibleKeep(below(200));
       const int64_t drop = (1 + below(4)) * narrow.page_tokens();

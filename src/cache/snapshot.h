@@ -73,7 +73,8 @@ struct Snapshot {
 bool IsSnapshot(std::span<const std::byte> bytes);
 
 // Checks everything that does not depend on a cache: version, sizes, formats, that each layer has
-// the pages it goes on with (format/page_rule.h), and every checksum. kCorrupt, or kUnsupported for another version, with what is wrong.
+// the pages it goes on with (format/page_rule.h), and every checksum. kCorrupt, or kUnsupported for
+// another version, with what is wrong.
 Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes);
 
 // For Cache::Save: all of the file up to the first page.
