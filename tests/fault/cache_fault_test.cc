@@ -205,7 +205,7 @@ TEST(CacheFault, ShiftOfSharedPagesThatMeetsAFailedAllocationLeavesNoTrace) {
           const Result<SequenceId> fork = cache.Fork(seq);
           if (!fork.ok()) return fork.status();
           const Status status = cache.Shift(*fork, 64, 128, ropes);
-          EXPECT_EQ(Snapshot(cache, *fork) == Snapshot(cache, seq), !status.ok());
+          EXPECT_EQ(PictureOf(cache, *fork) == PictureOf(cache, seq), !status.ok());
           EXPECT_TRUE(cache.Free(*fork).ok());
           return status;
         });
