@@ -42,6 +42,13 @@ void StoreCode(const SideLayout& s, std::byte* stored, int token, int channel, i
   });
 }
 
+void ReplaceCode(const SideLayout& s, std::byte* stored, int token, int channel, int code) {
+  ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int) {
+    stored[byte] &= static_cast<std::byte>(~(((1 << bits) - 1) << shift));
+  });
+  StoreCode(s, stored, token, channel, code);
+}
+
 int LoadCode(const SideLayout& s, const std::byte* stored, int token, int channel) {
   int code = 0;
   ForEachPlane(s, token, channel, [&](int byte, int shift, int bits, int from) {

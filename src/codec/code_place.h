@@ -15,6 +15,8 @@ int ScaleByte(const SideLayout& layout, int token, int channel_group);
 
 // REQUIRES: the code's bits are 0.
 void StoreCode(const SideLayout& layout, std::byte* stored, int token, int channel, int code);
+// The same over a code that is there.
+void ReplaceCode(const SideLayout& layout, std::byte* stored, int token, int channel, int code);
 int LoadCode(const SideLayout& layout, const std::byte* stored, int token, int channel);
 
 }  // namespace kvant
