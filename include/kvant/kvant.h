@@ -22,6 +22,7 @@
 #include "kvant/isa.h"
 #include "kvant/ledger.h"
 #include "kvant/machine_load.h"
+#include "kvant/mixed_spec.h"
 #include "kvant/model.h"
 #include "kvant/policy.h"
 #include "kvant/roofline.h"

@@ -2,8 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace kvant {
+
+// The tokens of one width in layers of several widths, each counted once a layer and KV head.
+struct WidthLedger {
+  int width = 0;
+  int64_t head_tokens = 0;
+  int64_t page_bytes = 0;  // of coded pages; shared ones once
+};
 
 // In bytes, unless the name says otherwise. All sequences of the cache, shared pages counted once.
 struct CacheLedger {
@@ -17,8 +25,14 @@ struct CacheLedger {
   int64_t stored_tokens = 0;    // sequence tokens that came to stored pages, sinks left out
   int64_t tokens = 0;           // sum of sequence lengths
   int64_t recoded_tokens = 0;   // coded a second time, by all shifts so far (Session::Shift)
+  // Layers of several widths, wider first. Their metadata_bytes hold each token's position, which
+  // is not part of allocated_bytes; pages that are not full yet are in window_bytes.
+  std::vector<WidthLedger> widths;
+  int64_t dropped_head_tokens = 0;      // by the policy, of sequences that are held
+  int64_t requantised_head_tokens = 0;  // coded again with fewer bits, from decoded values
   // 8 * kv_bytes / values: two a channel of the tokens whose pages a layer still holds. Layers that
-  // see only their newest tokens give back the pages of the others.
+  // see only their newest tokens give back the pages of the others. Tokens that a policy dropped
+  // count.
   double effective_bits = 0;
 };
 

@@ -109,6 +109,10 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   KVANT_RETURN_IF_ERROR(CheckWindows(geometry, options.layer_windows));
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
   KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
+  if (spec.mixed != nullptr) {
+    KVANT_RETURN_IF_ERROR(CheckMixedPolicy(*spec.mixed));
+    KVANT_RETURN_IF_ERROR(CheckMixedWindows(spec, options.layer_windows));
+  }
   auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
   impl->page_tokens = PageTokensOf(spec, geometry.layers);
   impl->window_pages = DivideUp(spec.window_tokens, impl->page_tokens);
@@ -116,15 +120,23 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair formats = LayerFormats(spec, layer);
     const auto index = static_cast<size_t>(layer);
-    impl->AddLayer(formats, options.layer_windows.empty() ? 0 : options.layer_windows[index]);
+    const bool is_mixed = IsMixedLayer(spec, layer);
+    impl->AddLayer(formats, options.layer_windows.empty() ? 0 : options.layer_windows[index],
+                   is_mixed);
+    LayerStore& store = impl->layers.back();
     const LayerCalibration* const calibration =
         spec.calibration == nullptr ? nullptr : &spec.calibration->layers[index];
-    if (calibration != nullptr) impl->AddLevels(*calibration, impl->layers.back());
+    if (is_mixed) {
+      impl->AddMixedLayer(calibration, store);
+    } else if (calibration != nullptr) {
+      impl->AddLevels(*calibration, store.stored, store.k_levels, store.v_levels);
+    }
     const float* const balance =
         options.k_balance.empty() ? nullptr : options.k_balance.data() + layer * layer_values;
-    impl->AddRotation(balance, calibration, impl->layers.back());
-    if (formats.k.pre_rope) impl->AddRope(options.ropes[index], impl->layers.back());
+    impl->AddRotation(balance, calibration, store);
+    if (formats.k.pre_rope) impl->AddRope(options.ropes[index], store);
   }
+  impl->ShareBudget();
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
 }
 
@@ -143,21 +155,26 @@ Result<std::unique_ptr<Cache>> Cache::CreateWithoutModel(const KvGeometry& g, co
 Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Cache::~Cache() = default;
 
-void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens) {
+// is_mixed: `formats` say how vectors are rotated; what is stored, AddMixedLayer adds.
+void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens, bool is_mixed) {
   LayerStore layer;
   static_cast<LayerLayouts&>(layer) =
-      MakeLayerLayouts(formats, geometry.head_dim, page_tokens, spec.sinks_tokens);
+      MakeLayerLayouts(formats, is_mixed, geometry.head_dim, page_tokens, spec.sinks_tokens);
   layer.window_tokens = window_tokens;
   layer.rule = PageRule::Of(page_tokens, layer.coded, spec.window_tokens, window_tokens);
   const bool passing = window_tokens != 0;
   layer.open_pool = layer.coded ? PoolFor(layer.open, PageUse::kOpen, true)
                                 : PoolFor(layer.open, PageUse::kKept, passing);
-  if (layer.coded) layer.stored_pool = PoolFor(layer.stored, PageUse::kStored, passing);
+  if (layer.coded && !is_mixed) {
+    layer.stored_pool = PoolFor(layer.stored, PageUse::kStored, passing);
+  }
   if (layer.has_sinks()) layer.sink_pool = PoolFor(layer.sink, PageUse::kSink, false);
   layers.push_back(std::move(layer));
 }
 
-void Cache::Impl::AddLevels(const LayerCalibration& calibration, LayerStore& layer) const {
+void Cache::Impl::AddLevels(const LayerCalibration& calibration, PageLayout& stored,
+                            std::unique_ptr<const FittedTable>& k_levels,
+                            std::unique_ptr<const FittedTable>& v_levels) const {
   const auto add = [](const auto& levels, SideLayout& side,
                       std::unique_ptr<const FittedTable>& table) {
     if (side.format.levels != Levels::kFitted) return;
@@ -165,8 +182,8 @@ void Cache::Impl::AddLevels(const LayerCalibration& calibration, LayerStore& lay
     table = std::make_unique<const FittedTable>(levels[width]);
     side.fitted = &table->table();
   };
-  add(calibration.k_levels, layer.stored.k, layer.k_levels);
-  add(calibration.v_levels, layer.stored.v, layer.v_levels);
+  add(calibration.k_levels, stored.k, k_levels);
+  add(calibration.v_levels, stored.v, v_levels);
 }
 
 void Cache::Impl::AddRotation(const float* k_balance, const LayerCalibration* calibration,
@@ -241,6 +258,11 @@ std::unique_ptr<Sequence> Cache::Impl::MakeSequence() const {
   auto seq = std::make_unique<Sequence>();
   seq->heads.resize(static_cast<size_t>(geometry.layers * geometry.kv_heads));
   seq->reservations.resize(pools.size());
+  ForEachHead(*seq, [](const LayerStore& layer, HeadPages& head) {
+    if (layer.mixed == nullptr) return;
+    head.mixed = std::make_unique<MixedHead>();
+    head.mixed->pools.resize(layer.mixed->pools.size());
+  });
   return seq;
 }
 
@@ -263,10 +285,23 @@ void Cache::Impl::Drop(int pool, std::byte** pages, int begin, int end,
   for (int p = begin; p < end; ++p) Pool(pool).Release(pages[p], credit);
 }
 
+void Cache::Impl::DropStored(const LayerStore& layer, HeadPages& head, int sealed) const {
+  if (layer.mixed != nullptr) {
+    ReopenPages(layer, head, sealed);
+    return;
+  }
+  Drop(layer.stored_pool, head.stored, std::max(sealed, head.dropped_stored), head.sealed);
+  head.sealed = std::min(head.sealed, sealed);
+}
+
 // Outside a step: the open pages have no gap.
 void Cache::Impl::DropHead(const LayerStore& layer, HeadPages& head) const {
   Drop(layer.open_pool, head.open, head.first_open, head.open_end);
-  Drop(layer.stored_pool, head.stored, head.first_stored, head.sealed);
+  if (layer.mixed != nullptr) {
+    DropPools(layer, head);
+  } else {
+    Drop(layer.stored_pool, head.stored, head.first_stored, head.sealed);
+  }
   if (head.sink != nullptr) Pool(layer.sink_pool).Release(head.sink);
   head.first_open = head.open_end = head.first_stored = head.sealed = 0;
   head.sink = nullptr;

@@ -24,6 +24,12 @@
 // Layers whose formats are normed hold K and V rotated, in their window and sinks too; Append
 // rotates, and views tell attention how to follow.
 //
+// Layers of several widths (KvSpec::mixed) keep no stored pages: when page p becomes stored, a
+// policy gives each of its tokens a width, and the token goes to the pool of that width: see
+// cache_mixed.cc. A step of such a cache lies inside one page, see max_step_tokens(). Where stored
+// tokens may become narrower, a page after whose coming some did cannot be taken out again: cuts
+// then go back to the end of the page before the open one at most.
+//
 // One step of a sequence of length n that adds m tokens:
 //   Reserve(seq, m)                      may fail; nothing changed then
 //   for every layer: Append(...)         writes K and V of positions n .. n+m-1
@@ -35,8 +41,9 @@
 // Rollback(seq) undoes an abandoned step: length n, every token and stored page as before it.
 // Reserve sets aside all pages that a step needs when a layer is released before the next one is
 // appended; then only a value that is refused can stop it, or, in layers that rotate K or V or turn
-// K back, that there is no room for a copy of what is rotated. Another order may meet kOutOfMemory
-// in Append. Until Commit the pages that length n needs are kept beside the new ones.
+// K back, that there is no room for a copy of what is rotated. In layers of several widths Seal
+// takes what it needs itself. Another order may meet kOutOfMemory in Append. Until Commit the pages
+// that length n needs are kept beside the new ones.
 //
 // Cutting back. Pages sealed for a length are read as written again below it, so open copies are
 // kept for one page longer than queries need them: beside the W + 1 newest pages one more, counted
@@ -119,7 +126,10 @@ class Cache {
   Status Free(SequenceId seq);
   int64_t length(SequenceId seq) const;  // committed tokens; 0 for an unknown id
 
-  // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses.
+  // The longest step that may follow; 0: the context is used up, or there is no such sequence.
+  int64_t max_step_tokens(SequenceId seq) const;
+  // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses;
+  // kInvalidArgument for more than max_step_tokens().
   Status Reserve(SequenceId seq, int64_t new_tokens);
   // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved. A
   // NaN, an infinity or a value that the open type cannot hold (also: before RoPE) is refused with
@@ -176,6 +186,10 @@ class Cache {
   // its layer's window has passed it. Valid until the next change of the cache; a commit may move
   // it.
   const std::byte* StoredPage(SequenceId seq, int layer, int kv_head, int64_t page) const;
+
+  // Positions of the tokens of one width, in the order of the two runs that hold them; empty where
+  // there is no such pool. Valid like StoredPage, of which such a layer has none.
+  std::span<const int32_t> PoolPositions(SequenceId seq, int layer, int kv_head, int width) const;
 
   struct PoolCount {
     int64_t page_bytes, used_pages, free_pages, total_pages;

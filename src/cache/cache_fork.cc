@@ -39,7 +39,8 @@ void Cache::Impl::ShareHead(const LayerStore& layer, const HeadPages& from, Head
     to.open[p] = from.open[p];
     Pool(layer.open_pool).Share(to.open[p]);
   }
-  for (int p = to.first_stored; p < to.sealed; ++p) {
+  if (layer.mixed != nullptr) SharePools(layer, from, to);
+  for (int p = to.first_stored; layer.mixed == nullptr && p < to.sealed; ++p) {
     to.stored[p] = from.stored[p];
     Pool(layer.stored_pool).Share(to.stored[p]);
   }
@@ -75,6 +76,11 @@ int64_t Cache::earliest_truncate(SequenceId id) const {
   int64_t earliest = 0;
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, const HeadPages& head) {
     earliest = std::max(earliest, layer.rule.EarliestCut(head.first_open, head.first_stored));
+    // What has changed the pools for good must have been due.
+    if (head.mixed != nullptr && head.sealed > 0 && !head.mixed->can_undo) {
+      earliest = std::max(
+          earliest, int64_t{head.sealed + layer.rule.window_pages} * layer.rule.page_tokens);
+    }
   });
   return earliest;
 }
@@ -113,9 +119,7 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
     }
     impl_->Drop(layer.open_pool, head.open, pages, head.open_end);
     head.open_end = pages;
-    const int sealed = layer.rule.SealedPages(length);
-    impl_->Drop(layer.stored_pool, head.stored, sealed, head.sealed);
-    head.sealed = sealed;
+    impl_->DropStored(layer, head, layer.rule.SealedPages(length));
   });
   seq->length = length;
   impl_->TrimPools();

@@ -1,7 +1,7 @@
 // What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
-// cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step),
-// cache_regroup.cc (places of pages), cache_view.cc (views, ledger) and snapshot_cache.cc (save,
-// restore).
+// cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step), cache_mixed.cc
+// (layers of several widths), cache_regroup.cc (places of pages), cache_view.cc (views, ledger) and
+// snapshot_cache.cc (save, restore).
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,9 @@
 
 #include "cache/cache.h"
 #include "cache/layer_layouts.h"
+#include "cache/mixed_layer.h"
 #include "cache/page_pool.h"
+#include "cache/pool_edit.h"
 #include "cache/sequence.h"
 #include "codec/fitted_table.h"
 #include "format/page_rule.h"
@@ -24,6 +26,8 @@ enum class PageUse {
   kStored,  // encoded
   kOpen,    // float copies that wait or serve as window
   kSink,
+  kPooled,  // coded, of tokens of one width
+  kTail,    // as written, of tokens that wait for their pool's next page
 };
 
 struct PoolEntry {
@@ -32,6 +36,18 @@ struct PoolEntry {
   bool passing;  // pages come and go while a sequence grows
   std::unique_ptr<PagePool> pool;
 };
+
+// A run, empty where no token is visible.
+inline Run MakeRun(const PageLayout& layout, const std::byte* const* pages, int num_pages,
+                   int64_t first_position, int64_t first_token, int64_t end_token) {
+  if (end_token <= first_token) return {};
+  return {&layout,
+          pages,
+          num_pages,
+          static_cast<int>(first_position),
+          static_cast<int>(first_token),
+          static_cast<int>(end_token)};
+}
 
 // What is done to the vectors of a layer, head by head.
 struct HeadRotations {
@@ -55,6 +71,8 @@ struct LayerStore : LayerLayouts {
   // The levels that `stored` points to, where they are fitted.
   std::unique_ptr<const FittedTable> k_levels, v_levels;
   HeadRotations to_key, to_query, to_value;
+
+  std::unique_ptr<MixedLayer> mixed;  // null: all tokens have one width, that of `stored`
 
   int rope = -1;  // into Impl::ropes; -1: pages hold K as Append got it
 
@@ -108,6 +126,7 @@ struct Cache::Impl {
   PageBudget budget;
   std::vector<PoolEntry> pools;
   std::vector<LayerStore> layers;
+  int64_t head_budget_bytes = 0;  // of a head of several widths; 0: none
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
   int64_t recoded_tokens = 0;                        // of the ledger
@@ -134,15 +153,20 @@ struct Cache::Impl {
   }
 
   int PoolFor(const PageLayout& layout, PageUse use, bool passing);
-  void AddLayer(const FormatPair& formats, int64_t window_tokens);
+  void AddLayer(const FormatPair& formats, int64_t window_tokens, bool is_mixed);
   void AddRope(const Rope& rope, LayerStore& layer);
-  void AddLevels(const LayerCalibration& calibration, LayerStore& layer) const;
+  void AddLevels(const LayerCalibration& calibration, PageLayout& stored,
+                 std::unique_ptr<const FittedTable>& k_levels,
+                 std::unique_ptr<const FittedTable>& v_levels) const;
   // k_balance: of the layer; null: there is none
   void AddRotation(const float* k_balance, const LayerCalibration* calibration,
                    LayerStore& layer) const;
   std::unique_ptr<Sequence> MakeSequence() const;
   SequenceId Adopt(std::unique_ptr<Sequence> seq);
 
+  // Gives back the stored pages from `sealed` on. A page whose tokens went to pools may have to
+  // stay: cache_mixed.cc.
+  void DropStored(const LayerStore& layer, HeadPages& head, int sealed) const;
   // Gives back pages [begin, end) of a table (none where begin >= end). credit may be null.
   void Drop(int pool, std::byte** pages, int begin, int end,
             PagePool::Reservation* credit = nullptr) const;
@@ -187,6 +211,17 @@ struct Cache::Impl {
   void ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void CloseHead(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void Compact(Sequence& seq) const;
+
+  // cache_mixed.cc
+  void AddMixedLayer(const LayerCalibration* calibration, LayerStore& layer);
+  void ShareBudget();
+  PoolPages PagesOf(const LayerStore& layer, size_t pool) const;
+  Status ClosePages(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
+  void ReopenPages(const LayerStore& layer, HeadPages& head, int sealed) const;
+  void SharePools(const LayerStore& layer, const HeadPages& from, HeadPages& to) const;
+  void DropPools(const LayerStore& layer, HeadPages& head) const;
+  void AddPoolRuns(const LayerStore& layer, const HeadPages& head, HeadView& view) const;
+  void AddWidths(CacheLedger& ledger) const;
 
   // cache_regroup.cc: pages that came one by one lie as far apart as there are heads; every
   // kRunPages of them change places so that those of a head are neighbours, or near where other

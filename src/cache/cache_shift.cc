@@ -157,6 +157,9 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                             std::to_string(drop) + " behind the first " + std::to_string(keep) +
                             ": " + why);
   };
+  if (spec.mixed != nullptr) {
+    return refuse(StatusCode::kUnsupported, "tokens of several widths do not shift yet");
+  }
   if (keep < 0 || drop < 1 || drop % page_tokens != 0) {
     return refuse(StatusCode::kInvalidArgument,
                   "whole pages go, of " + std::to_string(page_tokens) + " tokens");

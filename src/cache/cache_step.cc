@@ -49,6 +49,14 @@ Result<AlignedBuffer> RotateRows(const LayerStore& store, int head_dim, int kv_h
 
 // ---- Reserve
 
+int64_t Cache::max_step_tokens(SequenceId id) const {
+  const Sequence* seq = impl_->Find(id);
+  if (seq == nullptr) return 0;
+  const int64_t room = impl_->context_tokens - seq->length;
+  if (impl_->spec.mixed == nullptr) return room;
+  return std::min(room, impl_->page_tokens - seq->length % impl_->page_tokens);
+}
+
 Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr) return impl_->NoSequence(id);
@@ -64,6 +72,13 @@ Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
     return Status::OutOfRange(name + " holds " + std::to_string(seq->length) + " tokens and " +
                               std::to_string(new_tokens) + " more exceed the context of " +
                               std::to_string(impl_->context_tokens));
+  }
+  if (new_tokens > max_step_tokens(id)) {
+    return Status::InvalidArgument(
+        "a step of " + std::to_string(new_tokens) + " tokens from position " +
+        std::to_string(seq->length) + " of " + name +
+        " leaves its page of 64: a cache of mixed widths takes at most " +
+        std::to_string(max_step_tokens(id)) + " there");
   }
   KVANT_RETURN_IF_ERROR(seq->EnsurePages(impl_->PagesOf(seq->length + new_tokens)));
   for (KeyRopeTable& rope : impl_->ropes) {
@@ -237,6 +252,7 @@ Status Cache::Seal(SequenceId id, int layer, int kv_head) {
     return Status::InvalidArgument("layer " + std::to_string(layer) + ", KV head " +
                                    std::to_string(kv_head) + " is sealed before it is appended");
   }
+  if (store.mixed != nullptr) return impl_->ClosePages(*seq, store, head);
   const int target = store.rule.SealedPages(head.written_tokens);
   while (head.sealed < target) {
     const int p = head.sealed;
@@ -362,9 +378,7 @@ void Cache::Rollback(SequenceId id) {
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     impl_->Drop(layer.open_pool, head.open, std::max(pages, head.dropped), head.open_end);
     head.open_end = std::min(head.open_end, pages);
-    const int sealed = layer.rule.SealedPages(seq->length);
-    impl_->Drop(layer.stored_pool, head.stored, std::max(sealed, head.dropped_stored), head.sealed);
-    head.sealed = std::min(head.sealed, sealed);
+    impl_->DropStored(layer, head, layer.rule.SealedPages(seq->length));
     head.dropped = head.dropped_stored = 0;
     if (seq->length == 0 && head.sink != nullptr) {
       impl_->Pool(layer.sink_pool).Release(head.sink);

@@ -6,17 +6,6 @@
 namespace kvant {
 namespace {
 
-Run MakeRun(const PageLayout& layout, const std::byte* const* pages, int num_pages,
-            int64_t first_position, int64_t first_token, int64_t end_token) {
-  if (end_token <= first_token) return {};
-  return {&layout,
-          pages,
-          num_pages,
-          static_cast<int>(first_position),
-          static_cast<int>(first_token),
-          static_cast<int>(end_token)};
-}
-
 // Bytes of the units (tokens of float runs, else pages) that hold the tokens from the absolute
 // position `begin` on.
 int64_t BytesFrom(const Run& run, int64_t begin) {
@@ -45,8 +34,10 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   const int64_t visible = std::min(head.written_tokens, (query_page + 1) * page_tokens);
   if (visible <= 0) return view;
   const int last = static_cast<int>((visible - 1) / page_tokens);
-  // Stored pages [first, open), then pages as written [open, last].
-  const int first = store.rule.FirstSeen(last), open = store.rule.StoredEnd(last);
+  // Stored pages [first, open), then pages as written [open, last]. Steps of several widths lie in
+  // one page, so that what came to pools is what its queries see.
+  const int first = store.rule.FirstSeen(last);
+  const int open = store.mixed != nullptr ? head.sealed : store.rule.StoredEnd(last);
   assert(open <= head.sealed || open == first);
   assert(open == first || first >= head.first_stored);
   assert(open >= head.first_open);
@@ -54,10 +45,15 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   const int64_t sinks = store.coded && first == 0 ? impl_->spec.sinks_tokens : 0;
   const auto tokens = [&](int pages) { return pages * page_tokens; };
   view.runs[0] = MakeRun(store.sink, &head.sink, 1, 0, 0, std::min(sinks, visible));
-  view.runs[1] = MakeRun(store.stored, head.stored + first, open - first, tokens(first), sinks,
-                         tokens(open - first));
-  view.runs[2] = MakeRun(store.open, head.open + open, last + 1 - open, tokens(open),
-                         open == 0 ? sinks : 0, visible - tokens(open));
+  if (store.mixed != nullptr) {
+    impl_->AddPoolRuns(store, head, view);
+  } else {
+    view.runs[1] = MakeRun(store.stored, head.stored + first, open - first, tokens(first), sinks,
+                           tokens(open - first));
+  }
+  Run& window = view.runs[store.mixed != nullptr ? kMaxRuns - 1 : 2];
+  window = MakeRun(store.open, head.open + open, last + 1 - open, tokens(open),
+                   open == 0 ? sinks : 0, visible - tokens(open));
   return view;
 }
 
@@ -66,6 +62,7 @@ const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_
   if (seq == nullptr || page < 0) return nullptr;
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
   const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
+  if (store.mixed != nullptr) return nullptr;
   if (store.coded) {
     return page >= head.first_stored && page < head.sealed ? head.stored[page] : nullptr;
   }
@@ -98,6 +95,7 @@ CacheLedger Cache::ledger() const {
     const int64_t bytes = pages * entry.layout.page_bytes;
     switch (entry.use) {
       case PageUse::kKept:
+      case PageUse::kPooled:
       case PageUse::kStored: {
         const SideLayout &k = entry.layout.k, &v = entry.layout.v;
         const int64_t codes = pages * (k.code_bytes() + v.code_bytes());
@@ -108,6 +106,7 @@ CacheLedger Cache::ledger() const {
         break;
       }
       case PageUse::kOpen:
+      case PageUse::kTail:
         l.window_bytes += bytes;
         break;
       case PageUse::kSink:
@@ -135,6 +134,7 @@ CacheLedger Cache::ledger() const {
     });
     l.stored_tokens += stored < 0 ? seq->length : stored;
   }
+  impl_->AddWidths(l);
   l.kv_bytes = l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
   l.allocated_bytes = impl_->budget.taken_bytes();
   l.recoded_tokens = impl_->recoded_tokens;

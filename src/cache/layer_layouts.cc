@@ -13,10 +13,10 @@ int PageTokensOf(const KvSpec& spec, int layers) {
   return tokens;
 }
 
-LayerLayouts MakeLayerLayouts(const FormatPair& formats, int head_dim, int page_tokens,
-                              int sinks_tokens) {
+LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, int head_dim,
+                              int page_tokens, int sinks_tokens) {
   LayerLayouts layouts;
-  layouts.coded = !formats.k.is_float() || !formats.v.is_float();
+  layouts.coded = is_mixed || !formats.k.is_float() || !formats.v.is_float();
   layouts.stored = MakePageLayout(formats.k, formats.v, head_dim, page_tokens);
   layouts.open = layouts.stored;
   if (!layouts.coded) return layouts;

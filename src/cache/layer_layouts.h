@@ -17,7 +17,8 @@ struct LayerLayouts {
 int PageTokensOf(const KvSpec& spec, int layers);
 
 // REQUIRES: CheckFormat() holds for both sides; 0 <= sinks_tokens <= 64.
-LayerLayouts MakeLayerLayouts(const FormatPair& formats, int head_dim, int page_tokens,
-                              int sinks_tokens);
+// is_mixed: tokens have several widths, so they are coded whatever `formats` say.
+LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, int head_dim,
+                              int page_tokens, int sinks_tokens);
 
 }  // namespace kvant

@@ -14,7 +14,10 @@ Status Sequence::EnsurePages(int64_t pages) {
     std::copy(head.open + head.first_open, head.open + head.open_end, next + head.first_open);
     head.open = next;
     next += capacity;
-    std::copy(head.stored + head.first_stored, head.stored + head.sealed, next + head.first_stored);
+    if (head.mixed == nullptr) {
+      std::copy(head.stored + head.first_stored, head.stored + head.sealed,
+                next + head.first_stored);
+    }
     head.stored = next;
     next += capacity;
   }

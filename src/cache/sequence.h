@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "cache/mixed_head.h"
 #include "cache/page_pool.h"
 #include "kvant/status.h"
 
@@ -31,6 +33,8 @@ struct alignas(64) HeadPages {
   int sealed = 0;
   int dropped = 0;
   int dropped_stored = 0;
+  // Layers of several widths: where the tokens of pages [0, sealed) are; `stored` is not used.
+  std::unique_ptr<MixedHead> mixed;
 
   // No page before it is held, in whatever form.
   int first_held() const { return sealed > 0 ? first_stored : first_open; }

@@ -120,6 +120,9 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
     return Status::InvalidArgument("sequence " + std::to_string(id) +
                                    " cannot be saved while a step of it is running");
   }
+  if (impl_->spec.mixed != nullptr) {
+    return Status::Unsupported("a cache whose tokens have several widths cannot be saved yet");
+  }
   if (!label.tokens.empty() && std::ssize(label.tokens) != seq->length) {
     return Status::InvalidArgument(std::to_string(label.tokens.size()) +
                                    " tokens are named of a sequence of " +
@@ -241,6 +244,9 @@ Status Cache::Impl::ReserveSnapshot(const SnapshotHeader& h, Sequence& seq) cons
 }
 
 Result<SequenceId> Cache::Restore(const Snapshot& snapshot) {
+  if (impl_->spec.mixed != nullptr) {
+    return Status::Unsupported("a sequence cannot be restored into a cache of several widths yet");
+  }
   KVANT_RETURN_IF_ERROR(impl_->CheckSnapshot(snapshot.header));
   std::unique_ptr<Sequence> seq = impl_->MakeSequence();
   seq->length = snapshot.header.length;

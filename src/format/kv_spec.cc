@@ -6,6 +6,7 @@
 #include "format/page_layout.h"
 #include "kvant/calibration.h"
 #include "kvant/format.h"
+#include "kvant/mixed_spec.h"
 
 namespace kvant {
 namespace {
@@ -43,6 +44,10 @@ Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
   }
   std::vector<FormatPair> pairs = spec.layers;
   if (pairs.empty()) pairs.push_back({spec.k, spec.v});
+  if (spec.mixed != nullptr) {
+    KVANT_RETURN_IF_ERROR(CheckMixedSpec(spec));
+    for (const MixedPool& pool : spec.mixed->pools) pairs.push_back(pool.formats);
+  }
   for (const FormatPair& pair : pairs) {
     KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.head_dim));
     KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.head_dim));
@@ -87,6 +92,11 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
     }
   }
   return Status::Ok();
+}
+
+bool IsMixedLayer(const KvSpec& spec, int layer) {
+  return spec.mixed != nullptr && std::find(spec.skip_layers.begin(), spec.skip_layers.end(),
+                                            layer) == spec.skip_layers.end();
 }
 
 FormatPair LayerFormats(const KvSpec& spec, int layer) {

@@ -11,7 +11,7 @@ namespace {
 void AddLayer(const SnapshotHeader& h, size_t layer, SnapshotSummary* summary) {
   const FormatPair& formats = h.kv.layers[layer];
   const LayerLayouts layouts =
-      MakeLayerLayouts(formats, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
+      MakeLayerLayouts(formats, false, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
   auto total = std::find_if(summary->totals.begin(), summary->totals.end(),
                             [&](const SnapshotFormatTotal& t) { return t.formats == formats; });
   if (total == summary->totals.end()) {

@@ -1,0 +1,260 @@
+// Layers whose tokens have several widths (kvant/mixed_spec.h).
+//
+// When page p leaves the window, the policy judges the tokens of a head and each of p's goes to the
+// pool of its width: first into the pool's tail, a page as written, which is coded when it is full.
+// Where widths may change later, tokens of other pages leave theirs too: what is left in a pool
+// moves up bit for bit, and what becomes narrower is decoded, rounded to f16 and coded again when
+// the tail that takes it is full. All of it depends on the tokens before the step only, so a head
+// whose page came may keep it when the step is abandoned.
+#include <new>
+#include <optional>
+
+#include "cache/cache_impl.h"
+#include "cache/head_tokens.h"
+#include "cache/pool_edit.h"
+
+namespace kvant {
+namespace {
+
+constexpr float kMaxF16 = 65504.0f;
+
+// One token for the pool that takes it. A decoded value may lie half a step above the largest f16.
+void PutToken(const HeadTokens& tokens, size_t i, int head_dim, TokenReader& reader,
+              PoolChange& change) {
+  const TokenReader::Row row = reader.Read(tokens.place(i));
+  change.positions.push_back(tokens.position(i));
+  for (int c = 0; c < head_dim; ++c) {
+    change.k.push_back(std::clamp(row.k[c], -kMaxF16, kMaxF16));
+    change.v.push_back(std::clamp(row.v[c], -kMaxF16, kMaxF16));
+  }
+}
+
+bool HasPool(const MixedLayer& layer, int width) {
+  return std::any_of(layer.pools.begin(), layer.pools.end(),
+                     [&](const MixedLayer::Pool& pool) { return pool.width == width; });
+}
+
+// What the policy's widths ask of each pool.
+struct MixedChange {
+  std::vector<PoolChange> pools;
+  int64_t requantised_tokens = 0, dropped_tokens = 0;
+  bool takes_out = false;
+};
+
+Result<MixedChange> PlanChange(const MixedSource& source, const MixedSpec& spec,
+                               const HeadTokens& tokens, std::span<const uint8_t> width) {
+  const MixedLayer& layer = source.layer;
+  const int head_dim = source.open.k.head_dim;
+  MixedChange change;
+  change.pools.resize(layer.pools.size());
+  TokenReader reader(source);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const TokenPlace& place = tokens.place(i);
+    const bool is_stored = place.where == TokenPlace::kStored;
+    if (width[i] == tokens.width(i) && place.where != TokenPlace::kClosing) continue;
+    if (is_stored && spec.once) continue;
+    if (place.is_fixed() || width[i] > tokens.width(i) ||
+        (width[i] != 0 && !HasPool(layer, width[i]))) {
+      return Status::InvalidArgument(
+          "policy " + spec.policy->name() + " gives width " + std::to_string(width[i]) +
+          " to position " + std::to_string(tokens.position(i)) + ", which " +
+          (place.is_fixed() ? "sinks or window hold"
+                            : "has width " + std::to_string(tokens.width(i)) + " in pools of " +
+                                  MixedPoolsText(spec.pools)));
+    }
+    if (is_stored) {
+      std::vector<bool>& keep = change.pools[place.pool].keep;
+      keep.resize(source.head.mixed->pools[place.pool].positions.size(), true);
+      keep[static_cast<size_t>(place.slot)] = false;
+      change.takes_out = true;
+      change.requantised_tokens += width[i] != 0;
+    }
+    if (width[i] == 0) {
+      ++change.dropped_tokens;
+    } else {
+      PutToken(tokens, i, head_dim, reader, change.pools[layer.PoolOf(width[i])]);
+    }
+  }
+  return change;
+}
+
+}  // namespace
+
+// ---- Creation
+
+Status CheckMixedPolicy(const MixedSpec& spec) {
+  const Policy& policy = *spec.policy;
+  if (policy.needs_scores()) {
+    return Status::Unsupported("policy " + policy.name() +
+                               " judges tokens by the attention they get, which the cache does not "
+                               "measure");
+  }
+  for (const int width : policy.widths()) {
+    const bool has_pool =
+        std::any_of(spec.pools.begin(), spec.pools.end(),
+                    [&](const MixedPool& pool) { return pool.width == width; });
+    if (has_pool) continue;
+    return Status::InvalidArgument("policy " + policy.name() + " gives width " +
+                                   std::to_string(width) + ", of which there is no pool in " +
+                                   MixedPoolsText(spec.pools));
+  }
+  return Status::Ok();
+}
+
+// Pools hold tokens in any order, and a layer that sees a window wants them by position.
+Status CheckMixedWindows(const KvSpec& spec, std::span<const int64_t> layer_windows) {
+  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
+    if (layer_windows[layer] == 0 || !IsMixedLayer(spec, static_cast<int>(layer))) continue;
+    return Status::InvalidArgument(
+        "layer " + std::to_string(layer) + " sees only the newest " +
+        std::to_string(layer_windows[layer]) +
+        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
+        "(kv-skip-layers)");
+  }
+  return Status::Ok();
+}
+
+void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore& layer) {
+  layer.coded = true;
+  layer.mixed = std::make_unique<MixedLayer>();
+  MixedLayer& mixed = *layer.mixed;
+  mixed.tail_pool = PoolFor(layer.open, PageUse::kTail, false);
+  constexpr int64_t kPositionBytes = sizeof(int32_t);
+  mixed.token_bytes[16] = layer.open.page_bytes / kPageTokens + kPositionBytes;
+  for (const MixedPool& from : spec.mixed->pools) {
+    MixedLayer::Pool& pool = mixed.pools.emplace_back();
+    pool.width = from.width;
+    pool.layout = MakePageLayout(from.formats.k, from.formats.v, geometry.head_dim, page_tokens);
+    if (calibration != nullptr) {
+      AddLevels(*calibration, pool.layout, pool.k_levels, pool.v_levels);
+    }
+    pool.pool = PoolFor(pool.layout, PageUse::kPooled, false);
+    mixed.token_bytes[static_cast<size_t>(from.width)] =
+        pool.layout.page_bytes / kPageTokens + kPositionBytes;
+  }
+}
+
+void Cache::Impl::ShareBudget() {
+  if (spec.mixed == nullptr || spec.mixed->budget_bytes == 0) return;
+  const auto mixed_layers =
+      std::count_if(layers.begin(), layers.end(),
+                    [](const LayerStore& layer) { return layer.mixed != nullptr; });
+  const int64_t heads = std::max<int64_t>(1, mixed_layers * geometry.kv_heads);
+  head_budget_bytes = std::max<int64_t>(1, spec.mixed->budget_bytes / heads);
+}
+
+PoolPages Cache::Impl::PagesOf(const LayerStore& layer, size_t pool) const {
+  const MixedLayer::Pool& store = layer.mixed->pools[pool];
+  return {Pool(store.pool), Pool(layer.mixed->tail_pool), store.layout, layer.open};
+}
+
+// ---- A page that leaves the window
+
+Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, HeadPages& head) const
+    try {
+  const int target = layer.rule.SealedPages(head.written_tokens);
+  while (head.sealed < target) {
+    const MixedSource source{*layer.mixed,      layer.open,  layer.sink, head,
+                             spec.sinks_tokens, head.sealed, seq.length};
+    const HeadTokens tokens(source, *spec.mixed->policy);
+    PolicyLimits limits;
+    limits.sinks = spec.sinks_tokens;
+    limits.length = seq.length;
+    limits.window_tokens = static_cast<int>(seq.length - (head.sealed + 1) * int64_t{kPageTokens});
+    limits.budget_bytes = head_budget_bytes;
+    limits.token_bytes = layer.mixed->token_bytes;
+    std::vector<uint8_t> width(tokens.size());
+    spec.mixed->policy->Choose(tokens.view(), limits, width);
+    KVANT_ASSIGN_OR_RETURN(const MixedChange change,
+                           PlanChange(source, *spec.mixed, tokens, width));
+    std::vector<std::optional<PoolEdit>> edits(layer.mixed->pools.size());
+    for (size_t j = 0; j < edits.size(); ++j) {
+      edits[j].emplace(PagesOf(layer, j), change.pools[j], !change.takes_out, head.mixed->pools[j]);
+      KVANT_RETURN_IF_ERROR(edits[j]->Prepare());
+    }
+    for (std::optional<PoolEdit>& edit : edits) edit->Apply();
+    MixedHead& mixed = *head.mixed;
+    mixed.can_undo = !change.takes_out;
+    mixed.requantised_tokens += change.requantised_tokens;
+    mixed.dropped_before = mixed.dropped_tokens;
+    mixed.dropped_tokens += change.dropped_tokens;
+    ++head.sealed;
+  }
+  return Status::Ok();
+} catch (const std::bad_alloc&) {
+  return Status::OutOfMemory("cannot allocate what choosing the widths of " +
+                             std::to_string(seq.length) + " tokens takes");
+}
+
+// Back to `sealed` pages, where the head holds more: one page at most, if it can be taken out.
+void Cache::Impl::ReopenPages(const LayerStore& layer, HeadPages& head, int sealed) const {
+  MixedHead& mixed = *head.mixed;
+  if (head.sealed <= sealed || !mixed.can_undo) return;
+  for (size_t j = 0; j < mixed.pools.size(); ++j) UndoEdit(PagesOf(layer, j), mixed.pools[j]);
+  mixed.can_undo = false;
+  mixed.dropped_tokens = mixed.dropped_before;
+  --head.sealed;
+}
+
+// ---- Whole heads
+
+void Cache::Impl::SharePools(const LayerStore& layer, const HeadPages& from, HeadPages& to) const {
+  *to.mixed = *from.mixed;
+  for (size_t j = 0; j < from.mixed->pools.size(); ++j) {
+    SharePool(PagesOf(layer, j), from.mixed->pools[j]);
+  }
+}
+
+void Cache::Impl::DropPools(const LayerStore& layer, HeadPages& head) const {
+  MixedHead& mixed = *head.mixed;
+  for (size_t j = 0; j < mixed.pools.size(); ++j) DropPool(PagesOf(layer, j), mixed.pools[j]);
+  mixed = MixedHead{.pools = std::move(mixed.pools)};
+}
+
+void Cache::Impl::AddPoolRuns(const LayerStore& layer, const HeadPages& head,
+                              HeadView& view) const {
+  size_t run = 1;
+  for (size_t j = 0; j < head.mixed->pools.size(); ++j) {
+    const HeadPool& pool = head.mixed->pools[j];
+    view.runs[run++] = MakeRun(layer.mixed->pools[j].layout, pool.pages.data(),
+                               static_cast<int>(pool.pages.size()), 0, 0, pool.coded_tokens);
+    view.runs[run++] = MakeRun(layer.open, &pool.tail, 1, 0, 0, pool.tail_tokens());
+  }
+}
+
+void Cache::Impl::AddWidths(CacheLedger& ledger) const {
+  if (spec.mixed == nullptr) return;
+  for (const MixedPool& pool : spec.mixed->pools) ledger.widths.push_back({.width = pool.width});
+  std::vector<bool> is_counted(pools.size());
+  for (const LayerStore& layer : layers) {
+    for (size_t j = 0; layer.mixed != nullptr && j < ledger.widths.size(); ++j) {
+      const auto pool = static_cast<size_t>(layer.mixed->pools[j].pool);
+      if (is_counted[pool]) continue;
+      is_counted[pool] = true;
+      ledger.widths[j].page_bytes +=
+          pools[pool].pool->counts().used_pages * pools[pool].layout.page_bytes;
+    }
+  }
+  for (const auto& seq : sequences) {
+    for (size_t i = 0; seq != nullptr && i < seq->heads.size(); ++i) {
+      const MixedHead* const head = seq->heads[i].mixed.get();
+      if (head == nullptr) continue;
+      for (size_t j = 0; j < head->pools.size(); ++j) {
+        ledger.widths[j].head_tokens += head->pools[j].tokens();
+        ledger.metadata_bytes += head->pools[j].tokens() * static_cast<int64_t>(sizeof(int32_t));
+      }
+      ledger.dropped_head_tokens += head->dropped_tokens;
+      ledger.requantised_head_tokens += head->requantised_tokens;
+    }
+  }
+}
+
+std::span<const int32_t> Cache::PoolPositions(SequenceId id, int layer, int kv_head,
+                                              int width) const {
+  Sequence* seq = impl_->Find(id);
+  const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+  if (seq == nullptr || store.mixed == nullptr || !HasPool(*store.mixed, width)) return {};
+  return impl_->HeadOf(*seq, layer, kv_head).mixed->pools[store.mixed->PoolOf(width)].positions;
+}
+
+}  // namespace kvant

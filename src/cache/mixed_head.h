@@ -1,0 +1,35 @@
+// MixedHead: the pools of one (layer, KV head) of a sequence whose tokens have several widths.
+// Plain bookkeeping, as sequence.h; cache_mixed.cc says what happens to it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvant {
+
+// The tokens of one width, in the order in which they came as long as none left.
+struct HeadPool {
+  std::vector<std::byte*> pages;   // coded, all full but for the last
+  std::byte* tail = nullptr;       // a page as written, of the tokens behind; null: there are none
+  int64_t coded_tokens = 0;        // in `pages`
+  std::vector<int32_t> positions;  // of the tokens: those in pages, then those in the tail
+
+  // How it was before the newest page came, for one step back.
+  std::byte* spare_tail = nullptr;  // where the tail has been coded since; null: it has not
+  int64_t tokens_before = 0, coded_before = 0;
+
+  int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
+  int64_t tail_tokens() const { return tokens() - coded_tokens; }
+};
+
+struct MixedHead {
+  std::vector<HeadPool> pools;  // as in MixedLayer
+  // Whether the page that came last may be taken out again: no stored token moved for it.
+  bool can_undo = false;
+  int64_t requantised_tokens = 0;  // became narrower after they were coded; of this sequence
+  int64_t dropped_tokens = 0;      // of all pages that came
+  int64_t dropped_before = 0;
+};
+
+}  // namespace kvant

@@ -1,0 +1,145 @@
+// Helpers for tests of caches whose tokens have several widths: what a reader sees of the pools.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/cache.h"
+#include "cache/cache_testing.h"
+#include "cache/width_policy_for_test.h"
+#include "codec/codec.h"
+#include "kvant/mixed_spec.h"
+
+namespace kvant::testing {
+
+// Extends to `length`, each step as long as the cache takes it, at most `chunk`.
+inline void ExtendMixed(Cache& cache, SequenceId seq, const Timeline& tokens, int64_t length,
+                        int64_t chunk = 64) {
+  while (cache.length(seq) < length) {
+    const int64_t count = std::min({chunk, length - cache.length(seq), cache.max_step_tokens(seq)});
+    const Status status = Extend(cache, seq, tokens, count);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+}
+
+// What a query sees of one head: decoded rows by position.
+struct SeenHead {
+  struct Row {
+    int width = 0;  // 16: sinks and open pages
+    std::vector<float> k, v;
+  };
+  std::map<int64_t, Row> rows;
+};
+
+inline SeenHead SeeHead(const Cache& cache, SequenceId seq, int layer, int kv_head) {
+  const int head_dim = cache.geometry().head_dim;
+  const HeadView view =
+      cache.View(seq, layer, kv_head, (cache.length(seq) - 1) / cache.page_tokens());
+  SeenHead seen;
+  const auto add = [&](const Run& run, int width, const std::function<int64_t(int)>& position) {
+    const std::byte* decoded = nullptr;
+    std::vector<float> k, v;
+    for (int t = run.first_token; t < run.end_token; ++t) {
+      const PageLayout& layout = *run.layout;
+      const std::byte* page = run.pages[t / layout.tokens];
+      if (page != decoded) {
+        k.resize(static_cast<size_t>(layout.tokens * head_dim));
+        v.resize(k.size());
+        DecodeSide(layout.k, page, k.data(), head_dim);
+        DecodeSide(layout.v, page + layout.v_offset_bytes, v.data(), head_dim);
+        decoded = page;
+      }
+      const auto at = t % layout.tokens * head_dim;
+      const bool is_new =
+          seen.rows
+              .emplace(position(t), SeenHead::Row{width,
+                                                  {k.begin() + at, k.begin() + at + head_dim},
+                                                  {v.begin() + at, v.begin() + at + head_dim}})
+              .second;
+      EXPECT_TRUE(is_new) << "position " << position(t) << " is there twice";
+    }
+  };
+  for (size_t r : {size_t{0}, size_t{kMaxRuns - 1}}) {
+    const Run& run = view.runs[r];
+    add(run, 16, [&](int t) { return int64_t{run.first_position} + t; });
+  }
+  size_t r = 1;
+  for (const MixedPool& pool : cache.spec().mixed->pools) {
+    const auto positions = cache.PoolPositions(seq, layer, kv_head, pool.width);
+    const int coded = view.runs[r].tokens(), tail = view.runs[r + 1].tokens();
+    EXPECT_EQ(static_cast<size_t>(coded + tail), positions.size());
+    EXPECT_LT(tail, kPageTokens);
+    add(view.runs[r], pool.width, [&](int t) { return positions[static_cast<size_t>(t)]; });
+    add(view.runs[r + 1], pool.width,
+        [&](int t) { return positions[static_cast<size_t>(coded + t)]; });
+    r += 2;
+  }
+  return seen;
+}
+
+// Snapshot() and, of every pool, positions in their order and what is decoded of them.
+inline Picture MixedSnapshot(const Cache& cache, SequenceId seq) {
+  Picture out = Snapshot(cache, seq);
+  const auto add = [&](const void* bytes, size_t count) {
+    out.bytes.append(static_cast<const char*>(bytes), count);
+  };
+  if (cache.length(seq) == 0) return out;
+  const KvGeometry& g = cache.geometry();
+  for (int layer = 0; layer < g.layers; ++layer) {
+    for (int head = 0; head < g.kv_heads; ++head) {
+      for (const MixedPool& pool : cache.spec().mixed->pools) {
+        const auto positions = cache.PoolPositions(seq, layer, head, pool.width);
+        add(positions.data(), positions.size_bytes());
+      }
+      if (!IsMixedLayer(cache.spec(), layer)) continue;
+      for (const auto& [position, row] : SeeHead(cache, seq, layer, head).rows) {
+        add(&position, sizeof position);
+        add(row.k.data(), row.k.size() * sizeof(float));
+        add(row.v.data(), row.v.size() * sizeof(float));
+      }
+    }
+  }
+  return out;
+}
+
+inline Picture SoloMixedSnapshot(const KvGeometry& geometry, const KvSpec& spec,
+                                 const Timeline& tokens, int64_t length, int64_t chunk = 64) {
+  auto cache = MakeCache(geometry, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, tokens, length, chunk);
+  return MixedSnapshot(*cache, seq);
+}
+
+// Every position stands once, at the width that the policy gave it when it was last asked, and
+// nothing else does.
+inline void ExpectKeptAsChosen(const Cache& cache, SequenceId seq, const WidthOf& width_of) {
+  const int64_t length = cache.length(seq), page = cache.page_tokens();
+  if (length == 0) return;
+  const int64_t asked_at = (length - 1) / page * page;  // the newest page began there
+  const int64_t closed = std::max<int64_t>(0, asked_at - cache.window_pages() * page);
+  const KvGeometry& g = cache.geometry();
+  for (int layer = 0; layer < g.layers; ++layer) {
+    if (!IsMixedLayer(cache.spec(), layer)) continue;
+    for (int head = 0; head < g.kv_heads; ++head) {
+      const SeenHead seen = SeeHead(cache, seq, layer, head);
+      for (int64_t t = 0; t < length; ++t) {
+        const bool fixed = t < cache.spec().sinks_tokens || t >= closed;
+        const int wanted = fixed ? 16 : width_of(t, asked_at);
+        const auto at = seen.rows.find(t);
+        ASSERT_EQ(at == seen.rows.end() ? 0 : at->second.width, wanted)
+            << "position " << t << " of " << length << ", layer " << layer << ", head " << head;
+      }
+      ASSERT_TRUE(seen.rows.empty() || seen.rows.rbegin()->first < length);
+    }
+  }
+}
+
+}  // namespace kvant::testing

@@ -1,0 +1,148 @@
+#include "kvant/mixed_spec.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "format/page_layout.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kWidths[] = {16, 8, 4, 3, 2};
+
+Status Refuse(const std::string& what) { return Status::InvalidArgument("mixed cache: " + what); }
+
+Result<MixedPool> ParsePool(std::string_view part) {
+  const size_t equals = part.find('=');
+  const std::string width(part.substr(0, equals));
+  MixedPool pool;
+  for (const int possible : kWidths) {
+    if (width == std::to_string(possible)) pool.width = possible;
+  }
+  if (pool.width == 0) {
+    return Refuse("width '" + width + "' is not one of 16 8 4 3 2 (0 drops, and needs no format)");
+  }
+  if (equals == std::string_view::npos) {
+    if (pool.width != 16) return Refuse("width " + width + " has no format: write " + width + "=F");
+    pool.formats = {kFormatF16, kFormatF16};
+    return pool;
+  }
+  KVANT_ASSIGN_OR_RETURN(const KvSpec spec, ParseKvPreset(part.substr(equals + 1)));
+  pool.formats = {spec.k, spec.v};
+  return pool;
+}
+
+// What is done to K before a format sees it; formats that ask for nothing take any.
+bool TurnsVectors(const Format& f) { return f.is_normed() || f.smooth; }
+bool TurnAlike(const Format& a, const Format& b) {
+  const auto how = [](const Format& f) {
+    return std::tuple(f.is_normed(), f.balanced, f.smooth, f.loaded_rotation);
+  };
+  return !TurnsVectors(a) || !TurnsVectors(b) || how(a) == how(b);
+}
+
+// The format of one side that says how its vectors are turned.
+const Format& Leading(const std::vector<MixedPool>& pools, Format FormatPair::*side) {
+  for (const MixedPool& pool : pools) {
+    if (TurnsVectors(pool.formats.*side)) return pool.formats.*side;
+  }
+  return pools.front().formats.*side;
+}
+
+Status CheckSide(const MixedSpec& mixed, const MixedPool& pool, Format FormatPair::*side) {
+  const Format& format = pool.formats.*side;
+  const std::string name =
+      "format " + FormatSpec(format) + " of width " + std::to_string(pool.width);
+  if (format.is_float() != (pool.width == 16) && format != kFormatF16) {
+    return Refuse(name + ": width 16 is f16 on both sides, the others are coded or f16");
+  }
+  if (pool.width == 16 && format != kFormatF16) return Refuse(name + ": width 16 is f16");
+  if (format.pre_rope) {
+    return Refuse(name + " holds keys before RoPE (prerope), but pools mix positions");
+  }
+  if (!TurnAlike(format, Leading(mixed.pools, side))) {
+    return Refuse(name + " and " + FormatSpec(Leading(mixed.pools, side)) +
+                  " rotate or scale vectors in different ways");
+  }
+  if (!mixed.once && !format.by_token()) {
+    return Refuse(name +
+                  " shares figures among tokens, so that none can leave alone: take axis "
+                  "token, no mean, no n8, no trellis, or choose widths once");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::vector<MixedPool>> ParseMixedPools(std::string_view text) {
+  std::vector<MixedPool> pools;
+  while (true) {
+    const size_t comma = text.find(',');
+    KVANT_ASSIGN_OR_RETURN(const MixedPool pool, ParsePool(text.substr(0, comma)));
+    pools.push_back(pool);
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+  }
+  std::sort(pools.begin(), pools.end(),
+            [](const MixedPool& a, const MixedPool& b) { return a.width > b.width; });
+  return pools;
+}
+
+std::string MixedPoolsText(const std::vector<MixedPool>& pools) {
+  std::string text;
+  for (const MixedPool& pool : pools) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(pool.width) + "=" + FormatSpec(pool.formats.k) + "/" +
+            FormatSpec(pool.formats.v);
+  }
+  return text;
+}
+
+void SetMixed(MixedSpec mixed, KvSpec* spec) {
+  if (!mixed.pools.empty()) {
+    spec->k = Leading(mixed.pools, &FormatPair::k);
+    spec->v = Leading(mixed.pools, &FormatPair::v);
+  }
+  spec->mixed = std::make_shared<const MixedSpec>(std::move(mixed));
+}
+
+Status CheckMixedSpec(const KvSpec& spec) {
+  const MixedSpec& mixed = *spec.mixed;
+  if (mixed.pools.empty()) return Refuse("there are no pools");
+  if (mixed.policy == nullptr) return Refuse("there is no policy that chooses widths");
+  if (!spec.layers.empty()) return Refuse("formats by layer are given too");
+  if (mixed.budget_bytes < 0) {
+    return Refuse("a budget of " + std::to_string(mixed.budget_bytes) + " bytes is negative");
+  }
+  if (mixed.once && mixed.budget_bytes > 0) {
+    return Refuse("a budget asks for widths that change, but they are chosen once");
+  }
+  int wider = 17;
+  for (const MixedPool& pool : mixed.pools) {
+    const bool possible = std::count(std::begin(kWidths), std::end(kWidths), pool.width) == 1;
+    if (!possible || pool.width >= wider) {
+      return Refuse(
+          "width " + std::to_string(pool.width) +
+          (possible ? " stands twice, or not behind the wider ones" : " is not one of 16 8 4 3 2"));
+    }
+    wider = pool.width;
+    KVANT_RETURN_IF_ERROR(CheckSide(mixed, pool, &FormatPair::k));
+    KVANT_RETURN_IF_ERROR(CheckSide(mixed, pool, &FormatPair::v));
+    const int page_tokens = PageTokensFor(pool.formats.k, pool.formats.v);
+    if (page_tokens != kPageTokens) {
+      return Refuse("width " + std::to_string(pool.width) + " has groups of " +
+                    std::to_string(page_tokens) + " tokens, pools have pages of 64");
+    }
+  }
+  if (spec.k != Leading(mixed.pools, &FormatPair::k) ||
+      spec.v != Leading(mixed.pools, &FormatPair::v)) {
+    return Refuse("formats " + FormatSpec(spec.k) + " and " + FormatSpec(spec.v) +
+                  " are given beside it");
+  }
+  return Status::Ok();
+}
+
+}  // namespace kvant
