@@ -44,7 +44,8 @@ class FilledCache {
       KVANT_ASSIGN_OR_RETURN(const SequenceId sequence, filled.cache_->NewSequence());
       filled.sequences_.push_back(sequence);
       for (int64_t done = 0; done < depth;) {
-        const int64_t count = std::min(kFillTokens, depth - done);
+        const int64_t count =
+            std::min({kFillTokens, depth - done, filled.cache_->max_step_tokens(sequence)});
         KVANT_RETURN_IF_ERROR(filled.Fill(sequence, count, noise));
         done += count;
       }

@@ -60,7 +60,11 @@ Status Evaluation::RunChunk(std::span<const int32_t> text, int64_t index,
   const int64_t most = sides_[0].session.impl().engine->llama->max_rows();
   const int64_t step = inputs_.mode == EvalMode::kDecode ? 1 : most;
   for (int64_t done = 0; done < inputs_.ctx_tokens && !full();) {
-    const int64_t count = std::min(step, inputs_.ctx_tokens - done);
+    int64_t count = std::min(step, inputs_.ctx_tokens - done);
+    if (base_) count = std::min(count, base_->impl().max_step_tokens());
+    for (Side& side : sides_) {
+      count = std::min(count, side.session.impl().max_step_tokens());
+    }
     const std::span<const int32_t> part(tokens_.data() + done, static_cast<size_t>(count));
     if (base_) KVANT_RETURN_IF_ERROR(base_->impl().Step(part, cancel));
     for (Side& side : sides_) KVANT_RETURN_IF_ERROR(side.session.impl().Step(part, cancel));

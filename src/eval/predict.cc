@@ -24,8 +24,9 @@ Status Predict(Session& session, std::span<const int32_t> tokens, const std::ato
   const size_t vocab = first.size();
   const size_t step = static_cast<size_t>(std::min(kRows, llama.max_rows()));
   std::vector<float> logits(step * vocab);
-  for (size_t done = 1; done < tokens.size(); done += step) {
-    const size_t rows = std::min(step, tokens.size() - done);
+  for (size_t done = 1, rows = 0; done < tokens.size(); done += rows) {
+    rows = std::min(
+        {step, tokens.size() - done, static_cast<size_t>(session.impl().max_step_tokens())});
     KVANT_RETURN_IF_ERROR(session.impl().Step(tokens.subspan(done - 1, rows), cancel));
     llama.Logits(llama.hidden(0), static_cast<int64_t>(rows), logits.data());
     for (size_t row = 0; row < rows; ++row) {

@@ -7,6 +7,7 @@
 
 #include "kvant/calibration.h"
 #include "kvant/isa.h"
+#include "kvant/mixed_spec.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
 
@@ -28,6 +29,19 @@ Status CheckOptions(const SessionOptions& options) {
   if (options.kv_budget_bytes < 0) {
     return Status::InvalidArgument("a cache budget of " + std::to_string(options.kv_budget_bytes) +
                                    " bytes is negative");
+  }
+  return Status::Ok();
+}
+
+// Pools hold tokens in any order, and a layer that sees a window wants them by position.
+Status CheckMixedLayers(const KvSpec& kv, std::span<const int64_t> layer_windows) {
+  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
+    if (layer_windows[layer] == 0 || !IsMixedLayer(kv, static_cast<int>(layer))) continue;
+    return Status::InvalidArgument(
+        "layer " + std::to_string(layer) + " sees only the newest " +
+        std::to_string(layer_windows[layer]) +
+        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
+        "(kv-skip-layers)");
   }
   return Status::Ok();
 }
@@ -95,6 +109,7 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckOptions(options));
   KVANT_RETURN_IF_ERROR(CheckKvSpec(options.kv, model.geometry()));
+  KVANT_RETURN_IF_ERROR(CheckMixedLayers(options.kv, model.layer_windows()));
   const Model::Impl& impl = model.impl();
   if (options.kv.calibration != nullptr) {
     KVANT_RETURN_IF_ERROR(CheckCalibratedModel(*options.kv.calibration, impl.file_hash));
@@ -138,9 +153,8 @@ Result<Session> Session::Create(const Model& model, const SessionOptions& option
 Status Session::Prefill(std::span<const int32_t> tokens, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(impl_->Check(tokens));
   const int64_t total = static_cast<int64_t>(tokens.size());
-  const int64_t chunk = impl_->engine->llama->max_rows();
   for (int64_t done = 0; done < total;) {
-    const int64_t count = std::min(chunk, total - done);
+    const int64_t count = std::min(impl_->max_step_tokens(), total - done);
     KVANT_RETURN_IF_ERROR(
         impl_->Step(tokens.subspan(static_cast<size_t>(done), static_cast<size_t>(count)),
                     control.cancel, true));

@@ -1,6 +1,7 @@
 // What a Session is made of, for modules that stand above it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -42,8 +43,12 @@ struct Session::Impl {
   ~Impl();
 
   int64_t length() const { return engine->cache->length(sequence); }
+  // The longest Step that may follow.
+  int64_t max_step_tokens() const {
+    return std::min(engine->llama->max_rows(), engine->cache->max_step_tokens(sequence));
+  }
   Status Check(std::span<const int32_t> added) const;
-  // Appends tokens as one step, at most max_rows of them. The rows stay in engine->llama: all, or
+  // Appends tokens as one step, at most max_step_tokens(). The rows stay in engine->llama: all, or
   // the newest token's alone.
   Status Step(std::span<const int32_t> added, const std::atomic<bool>* cancel,
               bool newest_only = false);
