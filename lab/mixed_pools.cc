@@ -30,7 +30,7 @@ namespace {
 constexpr int kHeads = 16;  // so that no cache holds them all
 constexpr int kRounds = 60;
 constexpr char kPools[] =
-    "8=int8:token:min/int8:token:min,4=int4:token:min/int4:token:min,"
+    "8=int8:token:min/int8:token:min+4=int4:token:min/int4:token:min+"
     "2=int2:token:min/int2:token:min";
 
 int WidthOf(int64_t position) {
@@ -80,7 +80,7 @@ class CacheWay {
       : tokens_(tokens),
         ratio_(ratio),
         cache_(Must(Cache::CreateWithoutModel({1, kHeads, tokens.head_dim, kHeads * ratio}, spec,
-                                              tokens.depth))),
+                                              {.context_tokens = tokens.depth}))),
         seq_(Must(cache_->NewSequence())) {
     while (cache_->length(seq_) < tokens.depth) {
       const int64_t at = cache_->length(seq_);

@@ -37,12 +37,17 @@ struct MixedSpec {
   int64_t budget_bytes = 0;
 };
 
-// "8=int8,4=int4:token,2=K/V": WIDTH=FORMATS, formats as ParseKvPreset takes them (its sinks and
+// "8=int8+4=int4:token+2=K/V": WIDTH=FORMATS, formats as ParseKvPreset takes them (its sinks and
 // window are not read). Width 16 is f16, "16" alone says so. kInvalidArgument names the part that
 // is wrong.
 Result<std::vector<MixedPool>> ParseMixedPools(std::string_view text);
-// "8=K/V,4=K/V", which ParseMixedPools reads back.
+// "8=K/V+4=K/V", which ParseMixedPools reads back.
 std::string MixedPoolsText(const std::vector<MixedPool>& pools);
+
+// "mixed:8=int8+2=int2+once": kMixedPrefix, pools as above, and "once" where widths are final. What
+// comes back has neither policy nor budget.
+inline constexpr std::string_view kMixedPrefix = "mixed:";
+Result<MixedSpec> ParseMixedSpec(std::string_view text);
 
 // Makes the spec a mixed one: spec->mixed, and k and v of the pool that says how vectors are
 // rotated before they are stored (the widest pool where none does).
@@ -53,7 +58,7 @@ bool IsMixedLayer(const KvSpec& spec, int layer);
 // Part of CheckKvSpec. kInvalidArgument names what pools cannot share or hold: widths, pages of
 // more than 64 tokens, keys before RoPE, rotations that differ, types other than f16 of what is not
 // coded, formats that share among tokens where these may leave, widths of the policy without a
-// pool.
+// pool, a policy that judges by attention, which no cache measures yet.
 Status CheckMixedSpec(const KvSpec& spec);
 
 }  // namespace kvant

@@ -109,10 +109,7 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
   KVANT_RETURN_IF_ERROR(CheckWindows(geometry, options.layer_windows));
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
   KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
-  if (spec.mixed != nullptr) {
-    KVANT_RETURN_IF_ERROR(CheckMixedPolicy(*spec.mixed));
-    KVANT_RETURN_IF_ERROR(CheckMixedWindows(spec, options.layer_windows));
-  }
+  if (spec.mixed != nullptr) KVANT_RETURN_IF_ERROR(CheckMixedWindows(spec, options.layer_windows));
   auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
   impl->page_tokens = PageTokensOf(spec, geometry.layers);
   impl->window_pages = DivideUp(spec.window_tokens, impl->page_tokens);

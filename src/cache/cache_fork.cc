@@ -78,8 +78,8 @@ int64_t Cache::earliest_truncate(SequenceId id) const {
     earliest = std::max(earliest, layer.rule.EarliestCut(head.first_open, head.first_stored));
     // What has changed the pools for good must have been due.
     if (head.mixed != nullptr && head.sealed > 0 && !head.mixed->can_undo) {
-      earliest = std::max(
-          earliest, int64_t{head.sealed + layer.rule.window_pages} * layer.rule.page_tokens);
+      earliest = std::max(earliest,
+                          int64_t{head.sealed + layer.rule.window_pages} * layer.rule.page_tokens);
     }
   });
   return earliest;

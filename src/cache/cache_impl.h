@@ -126,7 +126,7 @@ struct Cache::Impl {
   PageBudget budget;
   std::vector<PoolEntry> pools;
   std::vector<LayerStore> layers;
-  int64_t head_budget_bytes = 0;  // of a head of several widths; 0: none
+  int64_t head_budget_bytes = 0;                     // of a head of several widths; 0: none
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
   int64_t recoded_tokens = 0;                        // of the ledger

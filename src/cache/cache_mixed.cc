@@ -82,25 +82,6 @@ Result<MixedChange> PlanChange(const MixedSource& source, const MixedSpec& spec,
 
 // ---- Creation
 
-Status CheckMixedPolicy(const MixedSpec& spec) {
-  const Policy& policy = *spec.policy;
-  if (policy.needs_scores()) {
-    return Status::Unsupported("policy " + policy.name() +
-                               " judges tokens by the attention they get, which the cache does not "
-                               "measure");
-  }
-  for (const int width : policy.widths()) {
-    const bool has_pool =
-        std::any_of(spec.pools.begin(), spec.pools.end(),
-                    [&](const MixedPool& pool) { return pool.width == width; });
-    if (has_pool) continue;
-    return Status::InvalidArgument("policy " + policy.name() + " gives width " +
-                                   std::to_string(width) + ", of which there is no pool in " +
-                                   MixedPoolsText(spec.pools));
-  }
-  return Status::Ok();
-}
-
 // Pools hold tokens in any order, and a layer that sees a window wants them by position.
 Status CheckMixedWindows(const KvSpec& spec, std::span<const int64_t> layer_windows) {
   for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
@@ -136,9 +117,8 @@ void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore&
 
 void Cache::Impl::ShareBudget() {
   if (spec.mixed == nullptr || spec.mixed->budget_bytes == 0) return;
-  const auto mixed_layers =
-      std::count_if(layers.begin(), layers.end(),
-                    [](const LayerStore& layer) { return layer.mixed != nullptr; });
+  const auto mixed_layers = std::count_if(
+      layers.begin(), layers.end(), [](const LayerStore& layer) { return layer.mixed != nullptr; });
   const int64_t heads = std::max<int64_t>(1, mixed_layers * geometry.kv_heads);
   head_budget_bytes = std::max<int64_t>(1, spec.mixed->budget_bytes / heads);
 }
@@ -163,6 +143,7 @@ Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, Hea
     limits.window_tokens = static_cast<int>(seq.length - (head.sealed + 1) * int64_t{kPageTokens});
     limits.budget_bytes = head_budget_bytes;
     limits.token_bytes = layer.mixed->token_bytes;
+    KVANT_RETURN_IF_ERROR(CheckPolicyInput(*spec.mixed->policy, tokens.view(), limits));
     std::vector<uint8_t> width(tokens.size());
     spec.mixed->policy->Choose(tokens.view(), limits, width);
     KVANT_ASSIGN_OR_RETURN(const MixedChange change,

@@ -29,7 +29,7 @@ struct Mode {
   bool once;
 };
 const Mode kModes[] = {
-    {"16,8=int8,4=tq4:mean:n8/tq4:n8,2=int2:channel:g16/int2:token:g16", HashedWidth, true},
+    {"16+8=int8+4=tq4:mean:n8/tq4:n8+2=int2:channel:g16/int2:token:g16", HashedWidth, true},
     {kTokenPools, HashedWidth, false},
     {kTokenPools, AgeingWidth, false}};
 

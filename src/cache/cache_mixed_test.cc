@@ -26,11 +26,13 @@ using testing::TokenValue;
 using testing::UsedPages;
 
 constexpr KvGeometry kSmall{2, 2, 64, 2};
-constexpr char kPresetPools[] = "16,8=int8,4=int4,2=int2";
+constexpr char kPresetPools[] = "16+8=int8+4=int4+2=int2";
 
-// ---- Compaction
+std::shared_ptr<const Policy> PolicyOf(const char* spec) { return ParsePolicy(spec).value(); }
 
-TEST(Compaction, SurvivorsBehindTheNewSizeFillTheHolesBeforeIt) {
+// ---- Holes
+
+TEST(HoleFilling, SurvivorsBehindTheNewSizeFillTheHolesBeforeIt) {
   // Keep 1 0 1 1 0 1: four stay, slot 1 is the hole among the first four, slot 5 the one behind.
   EXPECT_EQ(HoleFillingMoves({true, false, true, true, false, true}),
             (std::vector<SlotMove>{{5, 1}}));
@@ -250,6 +252,40 @@ TEST(CacheMixed, ForksGrowApartAndShareWhatNeitherChanges) {
   }
 }
 
+// ---- Budget
+
+// Each head of the layers that are not skipped has the same share, and "full" fills it: it lowers
+// one token at a time, so that less is left than the widest token takes.
+TEST(CacheMixed, HeadsShareTheBudgetEvenly) {
+  constexpr int64_t kShareBytes = 60'000, kPositionBytes = 4;
+  const std::vector<MixedPool> pools = *ParseMixedPools(kTokenPools);
+  KvSpec spec;
+  spec.sinks_tokens = 4;
+  spec.window_tokens = 64;
+  spec.skip_layers = {1};
+  SetMixed(
+      {.pools = pools, .policy = PolicyOf("full"), .budget_bytes = kShareBytes * kSmall.kv_heads},
+      &spec);
+  auto cache = MakeCache(kSmall, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, Tokens(641), 641);
+  const auto token_bytes = [](const FormatPair& formats) {
+    return MakePageLayout(formats.k, formats.v, kSmall.head_dim, 64).page_bytes / 64 +
+           kPositionBytes;
+  };
+  const int64_t widest = token_bytes({kFormatF16, kFormatF16});
+  for (int head = 0; head < kSmall.kv_heads; ++head) {
+    // Asked at length 640: page 8 was closing, page 9 is the window.
+    int64_t bytes = (4 + 64) * widest;
+    for (const MixedPool& pool : pools) {
+      bytes +=
+          std::ssize(cache->PoolPositions(seq, 0, head, pool.width)) * token_bytes(pool.formats);
+    }
+    EXPECT_LE(bytes, kShareBytes);
+    EXPECT_GT(bytes, kShareBytes - widest);
+  }
+}
+
 // ---- What is refused
 
 TEST(CacheMixed, ImpossibleSpecsAreRefusedByName) {
@@ -262,7 +298,7 @@ TEST(CacheMixed, ImpossibleSpecsAreRefusedByName) {
               .once = once,
               .budget_bytes = budget},
              &spec);
-    return Cache::CreateWithoutModel(kSmall, spec, 1000).status().message();
+    return Cache::CreateWithoutModel(kSmall, spec, {.context_tokens = 1000}).status().message();
   };
   const auto expect = [&](const std::string& message, const std::string& part) {
     EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks " << part;
@@ -271,16 +307,46 @@ TEST(CacheMixed, ImpossibleSpecsAreRefusedByName) {
   EXPECT_EQ(refusal(kTokenPools, false, 1000), "");
   expect(refusal("5=int4", true), "'5'");
   expect(refusal("4", true), "width 4 has no format");
-  expect(refusal("4=int4,4=int3", true), "width 4 stands twice");
+  expect(refusal("4=int4+4=int3", true), "width 4 stands twice");
   expect(refusal("16=int4", true), "width 16");
   expect(refusal("8=f32", true), "f32");
   expect(refusal("4=int4:channel:g64:min:prerope/int4", true), "prerope");
   expect(refusal("4=int4:channel:g128:min/int4:token", true), "128 tokens");
-  expect(refusal("4=tq4:bal/tq4,2=tq2/tq2", true), "different ways");
-  expect(refusal("8=int8,4=int4:token/int4:token", false), "share");
+  expect(refusal("4=tq4:bal/tq4+2=tq2/tq2", true), "different ways");
+  expect(refusal("8=int8+4=int4:token/int4:token", false), "share");
   expect(refusal("4=int4:token/int4:token", true, 1000), "budget");
   EXPECT_EQ(*ParseMixedPools(MixedPoolsText(*ParseMixedPools(kTokenPools))),
             *ParseMixedPools(kTokenPools));
+}
+
+TEST(CacheMixed, SpecsOfTheCommandLineAreRead) {
+  const Result<MixedSpec> spec = ParseMixedSpec("mixed:2=int2:token:g32+16+8=int8+once");
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_TRUE(spec->once);
+  EXPECT_EQ(spec->pools, *ParseMixedPools("16+8=int8+2=int2:token:g32"));
+  EXPECT_FALSE(ParseMixedSpec("mixed:8=int8")->once);
+  for (const char* wrong :
+       {"mixed:", "mixed:once", "mixed:8=int8+", "8=int8", "mixed:8=int8,2=int2"}) {
+    EXPECT_EQ(ParseMixedSpec(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(CacheMixed, PoliciesThatNoPoolCanFollowAreRefusedByName) {
+  class Threes : public WidthPolicy {
+   public:
+    Threes() : WidthPolicy([](int64_t, int64_t) { return 4; }) {}
+    std::vector<int> widths() const override { return {3, 4}; }
+  };
+  const auto refusal = [](std::shared_ptr<const Policy> policy) {
+    KvSpec spec;
+    SetMixed({.pools = *ParseMixedPools(kTokenPools), .policy = std::move(policy)}, &spec);
+    return CheckKvSpec(spec, kSmall).message();
+  };
+  EXPECT_NE(refusal(PolicyOf("h2o")).find("policy h2o:0.1,0.1 judges tokens by the attention"),
+            std::string::npos);
+  EXPECT_NE(refusal(std::make_shared<Threes>()).find("gives width 3, of which there is no pool"),
+            std::string::npos);
+  EXPECT_EQ(refusal(PolicyOf("keydiff:0.5")), "");
 }
 
 TEST(CacheMixed, WidthWithoutAPoolFailsTheStepAndChangesNothing) {

@@ -32,9 +32,6 @@ struct MixedLayer {
   }
 };
 
-// kInvalidArgument for a policy that gives widths without a pool, kUnsupported for one that judges by
-// attention, which no cache measures yet.
-Status CheckMixedPolicy(const MixedSpec& spec);
 // kInvalidArgument for a layer of several widths that sees its newest tokens alone.
 // layer_windows: as CacheOptions.
 Status CheckMixedWindows(const KvSpec& spec, std::span<const int64_t> layer_windows);

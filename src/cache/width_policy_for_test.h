@@ -74,6 +74,6 @@ inline KvSpec MakeMixedSpec(const std::string& pools, WidthOf width_of, bool onc
 }
 
 inline constexpr char kTokenPools[] =
-    "16,8=int8:token/int8:token,4=int4:token:min/int4:token,2=int2:token:g32/int2:token:g32";
+    "16+8=int8:token/int8:token+4=int4:token:min/int4:token+2=int2:token:g32/int2:token:g32";
 
 }  // namespace kvant

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "format/page_layout.h"
+#include "kvant/policy.h"
 
 namespace kvant {
 namespace {
@@ -36,10 +37,10 @@ Result<MixedPool> ParsePool(std::string_view part) {
 }
 
 // What is done to K before a format sees it; formats that ask for nothing take any.
-bool TurnsVectors(const Format& f) { return f.is_normed() || f.smooth; }
+bool TurnsVectors(const Format& f) { return f.is_rotated() || f.smooth; }
 bool TurnAlike(const Format& a, const Format& b) {
   const auto how = [](const Format& f) {
-    return std::tuple(f.is_normed(), f.balanced, f.smooth, f.loaded_rotation);
+    return std::tuple(f.is_rotated(), f.balanced, f.smooth, f.loaded_rotation);
   };
   return !TurnsVectors(a) || !TurnsVectors(b) || how(a) == how(b);
 }
@@ -75,16 +76,32 @@ Status CheckSide(const MixedSpec& mixed, const MixedPool& pool, Format FormatPai
   return Status::Ok();
 }
 
+Status CheckPolicy(const MixedSpec& mixed) {
+  const Policy& policy = *mixed.policy;
+  if (policy.needs_scores()) {
+    return Refuse("policy " + policy.name() +
+                  " judges tokens by the attention they get, which the cache does not measure");
+  }
+  for (const int width : policy.widths()) {
+    const bool has_pool = std::any_of(mixed.pools.begin(), mixed.pools.end(),
+                                      [&](const MixedPool& pool) { return pool.width == width; });
+    if (has_pool) continue;
+    return Refuse("policy " + policy.name() + " gives width " + std::to_string(width) +
+                  ", of which there is no pool in " + MixedPoolsText(mixed.pools));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::vector<MixedPool>> ParseMixedPools(std::string_view text) {
   std::vector<MixedPool> pools;
   while (true) {
-    const size_t comma = text.find(',');
-    KVANT_ASSIGN_OR_RETURN(const MixedPool pool, ParsePool(text.substr(0, comma)));
+    const size_t plus = text.find('+');
+    KVANT_ASSIGN_OR_RETURN(const MixedPool pool, ParsePool(text.substr(0, plus)));
     pools.push_back(pool);
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
+    if (plus == std::string_view::npos) break;
+    text.remove_prefix(plus + 1);
   }
   std::sort(pools.begin(), pools.end(),
             [](const MixedPool& a, const MixedPool& b) { return a.width > b.width; });
@@ -94,11 +111,25 @@ Result<std::vector<MixedPool>> ParseMixedPools(std::string_view text) {
 std::string MixedPoolsText(const std::vector<MixedPool>& pools) {
   std::string text;
   for (const MixedPool& pool : pools) {
-    if (!text.empty()) text += ',';
+    if (!text.empty()) text += '+';
     text += std::to_string(pool.width) + "=" + FormatSpec(pool.formats.k) + "/" +
             FormatSpec(pool.formats.v);
   }
   return text;
+}
+
+Result<MixedSpec> ParseMixedSpec(std::string_view text) {
+  constexpr std::string_view kOnce = "+once";
+  if (!text.starts_with(kMixedPrefix)) {
+    return Refuse("'" + std::string(text) + "' does not begin with '" + std::string(kMixedPrefix) +
+                  "'");
+  }
+  text.remove_prefix(kMixedPrefix.size());
+  MixedSpec mixed;
+  mixed.once = text.ends_with(kOnce);
+  if (mixed.once) text.remove_suffix(kOnce.size());
+  KVANT_ASSIGN_OR_RETURN(mixed.pools, ParseMixedPools(text));
+  return mixed;
 }
 
 void SetMixed(MixedSpec mixed, KvSpec* spec) {
@@ -142,7 +173,7 @@ Status CheckMixedSpec(const KvSpec& spec) {
     return Refuse("formats " + FormatSpec(spec.k) + " and " + FormatSpec(spec.v) +
                   " are given beside it");
   }
-  return Status::Ok();
+  return CheckPolicy(mixed);
 }
 
 }  // namespace kvant

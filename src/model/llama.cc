@@ -75,6 +75,11 @@ void Llama::ForRows(int64_t rows, const Body& body) {
 }
 
 Status Llama::Step(std::span<const StepPart> parts, const std::atomic<bool>* cancel) {
+  if (observes_attention() && cache_.spec().mixed != nullptr) {
+    return Status::Unsupported(
+        "attention is not told of where tokens have several widths: their pools hold them in no "
+        "order");
+  }
   KVANT_RETURN_IF_ERROR(ReserveAll(parts));
   PlanRows(parts);
   const Status status = RunLayers(parts, cancel);

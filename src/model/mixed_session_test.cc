@@ -83,6 +83,15 @@ TEST(MixedSession, TheLedgerCountsWidthsAndWhatWasDropped) {
   EXPECT_GT(l.widths[3].page_bytes, 0);
 }
 
+TEST(MixedSession, AttentionIsNotToldOf) {
+  Session session = MakeSession(MakeMixedSpec(kTokenPools, HashedWidth));
+  session.ObserveAttention([](const LayerAttention&) { FAIL(); });
+  EXPECT_EQ(session.Prefill(ToyTokens(10, 40)).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(session.length(), 0);
+  session.ObserveAttention({});
+  EXPECT_TRUE(session.Prefill(ToyTokens(10, 40)).ok());
+}
+
 TEST(MixedSession, LayersThatSeeAWindowAreRefusedUnlessSkipped) {
   ToyShape shape;
   shape.architecture = "gemma3";

@@ -7,7 +7,6 @@
 
 #include "kvant/calibration.h"
 #include "kvant/isa.h"
-#include "kvant/mixed_spec.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
 
@@ -29,19 +28,6 @@ Status CheckOptions(const SessionOptions& options) {
   if (options.kv_budget_bytes < 0) {
     return Status::InvalidArgument("a cache budget of " + std::to_string(options.kv_budget_bytes) +
                                    " bytes is negative");
-  }
-  return Status::Ok();
-}
-
-// Pools hold tokens in any order, and a layer that sees a window wants them by position.
-Status CheckMixedLayers(const KvSpec& kv, std::span<const int64_t> layer_windows) {
-  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
-    if (layer_windows[layer] == 0 || !IsMixedLayer(kv, static_cast<int>(layer))) continue;
-    return Status::InvalidArgument(
-        "layer " + std::to_string(layer) + " sees only the newest " +
-        std::to_string(layer_windows[layer]) +
-        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
-        "(kv-skip-layers)");
   }
   return Status::Ok();
 }
@@ -109,7 +95,6 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   KVANT_RETURN_IF_ERROR(IsaStatus());
   KVANT_RETURN_IF_ERROR(CheckOptions(options));
   KVANT_RETURN_IF_ERROR(CheckKvSpec(options.kv, model.geometry()));
-  KVANT_RETURN_IF_ERROR(CheckMixedLayers(options.kv, model.layer_windows()));
   const Model::Impl& impl = model.impl();
   if (options.kv.calibration != nullptr) {
     KVANT_RETURN_IF_ERROR(CheckCalibratedModel(*options.kv.calibration, impl.file_hash));

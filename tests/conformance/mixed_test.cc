@@ -20,7 +20,7 @@ struct MixedCase {
   bool once;
 };
 const MixedCase kCases[] = {
-    {"16,8=int8:channel:g64:min/int8:token:none,4=int4:channel:g64:min/int4:token:g64:min,"
+    {"16+8=int8:channel:g64:min/int8:token:none+4=int4:channel:g64:min/int4:token:g64:min+"
      "2=int2:channel:g32:min/int2:token:g32:min",
      HashedWidth, true},
     {kTokenPools, HashedWidth, false},
