@@ -65,7 +65,7 @@ class Bench {
     int64_t longest = 0;
     for (const BenchTest& test : tests)
       longest = std::max(longest, test.prompt_tokens + test.answer_tokens);
-    SessionOptions session_options = options_.model.Session({}, options_.kv.BudgetBytes());
+    SessionOptions session_options = options_.model.Session({}, options_.kv.BudgetBytes({}));
     session_options.context_tokens = depths.back() + longest;
     std::vector<Contender> contenders;
     for (const KvSpec& spec : specs) {

@@ -190,6 +190,17 @@ void WriteReport(const EvalFlags& o, const Model& model, const std::vector<int32
   WriteFile(o.report, EvalReportHtml(report));
 }
 
+void CheckMixedFlags(const KvFlags& kv, const CacheList& list) {
+  std::vector<KvSpec> specs;
+  for (const NamedSpec& cache : list.caches) specs.push_back(cache.spec);
+  kv.CheckPolicyActs(specs);
+  if (kv.budget.empty() || !kv.policy.empty()) return;
+  throw UsageError(
+      fmt::format("--kv-budget {} has nothing to act on: eval bounds caches of several widths, "
+                  "--kv mixed:... with --policy",
+                  kv.budget));
+}
+
 int RunEval(const EvalFlags& o) {
   o.compatibility.CheckPossible();
   const std::string format = o.output.Format();
@@ -200,6 +211,7 @@ int RunEval(const EvalFlags& o) {
   if (!o.file.empty()) text = ReadTextFile(o.file);
   const GgufSummary file = o.model.Inspect();
   CacheList list = ListCaches(o.kv, o.sweep, file.geometry);
+  CheckMixedFlags(o.kv, list);
   EvalResults results;
   results.skipped = std::move(list.skipped);
   for (const NamedSpec& cache : list.caches) {
@@ -221,7 +233,10 @@ int RunEval(const EvalFlags& o) {
                            .cancel = &Interrupted()};
   results.layers = model.geometry().layers;
   for (EvalTest& test : results.tests) {
-    test.bytes_per_token = PageBytesPerToken(model.geometry(), test.spec);
+    // What a token of a mixed cache takes is its policy's to say.
+    if (test.spec.mixed == nullptr) {
+      test.bytes_per_token = PageBytesPerToken(model.geometry(), test.spec);
+    }
   }
   results.contexts = Unwrap(Evaluate(model, tokens, options, control));
   CompareAnswers(o, options, model, tokens, control, &results);
@@ -286,6 +301,11 @@ void AddEval(CLI::App& root, Action* action) {
       ->type_name("FILE");
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
+  o->kv.AddTokenPolicy(*command);
+  command
+      ->add_option("--kv-budget", o->kv.budget,
+                   "Most bytes that a sequence of a mixed cache keeps, for example 16M")
+      ->type_name("BYTES");
   o->compatibility.Add(*command);
   o->output.Add(*command);
   command->callback([o, action] { *action = [o] { return RunEval(*o); }; });

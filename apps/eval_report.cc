@@ -64,7 +64,7 @@ std::string ResultsTable(const EvalResults& results, const Group& group) {
     const EvalTest& test = TestOf(results, *c);
     rows.push_back(
         {test.name, SideText(test.spec, Side::kK), SideText(test.spec, Side::kV),
-         fmt::format("{:.2f}", c->effective_bits), Grouped(std::round(test.bytes_per_token)),
+         fmt::format("{:.2f}", c->effective_bits), BytesText(test),
          fmt::format("{} ± {}", KlText(c->mean_kl), KlText(c->mean_kl_se)),
          c->floor ? KlText(c->floor->mean_kl) : "–", KlText(c->median_kl), KlText(c->p99_kl),
          KlText(c->p999_kl), fmt::format("{:.3f}", c->max_kl),

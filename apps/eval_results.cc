@@ -34,12 +34,16 @@ Json GreedyJson(const GreedyAgreement& g) {
           {"first_divergence", g.first_divergence}};
 }
 
+Json BytesJson(const EvalTest& test) {
+  return test.bytes_per_token ? Number(*test.bytes_per_token) : Json(nullptr);
+}
+
 Json TestJson(const EvalTest& test, int layers) {
   return {{"preset", test.name},
           {"formats", LayerFormatsJson(test.spec, layers)},
           {"kv_sinks_tokens", test.spec.sinks_tokens},
           {"kv_window_tokens", test.spec.window_tokens},
-          {"bytes_per_token", Number(test.bytes_per_token)},
+          {"bytes_per_token", BytesJson(test)},
           {"ns_per_cached_token", OrNull(test.ns_per_cached_token)},
           {"greedy", test.greedy ? GreedyJson(*test.greedy) : Json(nullptr)}};
 }
@@ -52,7 +56,7 @@ std::vector<std::string> Cells(const EvalTest& test, const EvalContext& c) {
           std::string(EvalModeName(c.mode)),
           Grouped(c.tokens),
           fmt::format("{:.2f}", c.effective_bits),
-          Grouped(std::round(test.bytes_per_token)),
+          BytesText(test),
           fmt::format("{} ± {}", KlText(c.mean_kl), KlText(c.mean_kl_se)),
           c.floor ? KlText(c.floor->mean_kl) : "-",
           KlText(c.median_kl),
@@ -108,7 +112,7 @@ Json EvalContextJson(const EvalResults& results, const EvalContext& c) {
                {"floor_ppl_ratio", floor(&EvalFloor::ppl_ratio)},
                {"effective_bits", c.effective_bits},
                {"effective_bits_base", OrNull(c.effective_bits_base)},
-               {"bytes_per_token", Number(test.bytes_per_token)},
+               {"bytes_per_token", BytesJson(test)},
                {"ns_per_cached_token", OrNull(test.ns_per_cached_token)}};
   json["by_position"] = Json::array();
   for (const EvalBucket& bucket : c.by_position) json["by_position"].push_back(BucketJson(bucket));
@@ -138,6 +142,10 @@ void AddEvalResults(const EvalResults& results, Json* report) {
   for (const auto& [preset, why] : results.skipped) {
     (*report)["skipped"].push_back({{"preset", preset}, {"reason", why}});
   }
+}
+
+std::string BytesText(const EvalTest& test) {
+  return test.bytes_per_token ? Grouped(std::round(*test.bytes_per_token)) : "-";
 }
 
 void PrintEvalRows(const EvalResults& results, const std::string& format) {

@@ -15,7 +15,8 @@ namespace kvant::cli {
 struct EvalTest {
   std::string name;  // as the user or the list of presets calls it
   KvSpec spec;
-  double bytes_per_token = 0;  // stored pages alone, all layers
+  // Stored pages alone, all layers; null where each token has a width of its own.
+  std::optional<double> bytes_per_token = std::nullopt;
   // Attention of a decode step over a cache as deep as the longest context, by its tokens.
   std::optional<double> ns_per_cached_token = std::nullopt;
   std::optional<GreedyAgreement> greedy = std::nullopt;
@@ -38,6 +39,8 @@ void AddEvalResults(const EvalResults& results, Json* report);
 void PrintEvalRows(const EvalResults& results, const std::string& format);
 std::string PositionsText(const EvalResults& results, const EvalContext& context);
 std::string GreedyText(const EvalTest& test);
+// Of a token; "-" where it is not known.
+std::string BytesText(const EvalTest& test);
 
 // "0.0123", "0.00012", "7.3e-07": at least two digits that say something.
 std::string KlText(double kl);

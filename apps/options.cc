@@ -12,6 +12,8 @@
 
 #include "failure.h"
 #include "kvant/calibrate.h"
+#include "kvant/mixed_spec.h"
+#include "kvant/policy.h"
 
 namespace kvant::cli {
 namespace {
@@ -44,7 +46,8 @@ void KvFlags::AddFormat(CLI::App& command) {
       .add_option(
           "--kv", preset,
           "Store K and V as PRESET: f16, int8, int4, int3, int2, trellis4, plain4 and others, "
-          "K/V as two formats, one format for both, or auto: as the calibration chose by layer")
+          "K/V as two formats, one format for both, auto: as the calibration chose by layer, or "
+          "mixed:8=PRESET+2=PRESET: several widths, with --policy")
       ->type_name("PRESET");
   command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
   command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");
@@ -71,10 +74,20 @@ void KvFlags::AddBudget(CLI::App& command) {
       ->type_name("BYTES");
 }
 
+void KvFlags::AddTokenPolicy(CLI::App& command) {
+  command
+      .add_option("--policy", policy,
+                  "What gives each token of --kv mixed:... its width: full, streaming, keydiff, "
+                  "lagkv, with their numbers as keydiff:0.5")
+      ->type_name("POLICY");
+}
+
 KvSpec KvFlags::Spec() const {
   KvSpec spec;
   if (preset == kAutoPreset) {
     spec = AutoSpec();
+  } else if (preset.starts_with(kMixedPrefix)) {
+    spec = MixedCacheSpec();
   } else if (!preset.empty()) {
     spec = UnwrapArgument(ParseKvPreset(preset));
   }
@@ -143,6 +156,22 @@ KvSpec KvFlags::AutoSpec() const {
   return spec;
 }
 
+// Its budget is the policy's, which keeps to it; nothing would be left of a cache that may not
+// allocate.
+KvSpec KvFlags::MixedCacheSpec() const {
+  if (policy.empty()) {
+    throw UsageError(fmt::format(
+        "--kv {} needs a policy that gives tokens their widths: --policy, of run and eval",
+        preset));
+  }
+  MixedSpec mixed = UnwrapArgument(ParseMixedSpec(preset));
+  mixed.policy = UnwrapArgument(ParsePolicy(policy));
+  if (!budget.empty()) mixed.budget_bytes = ParseBytes("--kv-budget", budget);
+  KvSpec spec;
+  SetMixed(std::move(mixed), &spec);
+  return spec;
+}
+
 const std::shared_ptr<const Calibration>& KvFlags::LoadedCalibration() const {
   if (loaded_ == nullptr && !calibration.empty()) {
     loaded_ = std::make_shared<const Calibration>(Unwrap(ReadCalibration(calibration)));
@@ -168,8 +197,17 @@ void KvFlags::ApplyPolicy(KvSpec* spec) const {
   Check(CheckKvSpec(*spec, spec->calibration == nullptr ? any : spec->calibration->geometry));
 }
 
-int64_t KvFlags::BudgetBytes() const {
-  return budget.empty() ? 0 : ParseBytes("--kv-budget", budget);
+int64_t KvFlags::BudgetBytes(const KvSpec& spec) const {
+  return budget.empty() || spec.mixed != nullptr ? 0 : ParseBytes("--kv-budget", budget);
+}
+
+void KvFlags::CheckPolicyActs(const std::vector<KvSpec>& specs) const {
+  const bool acts = std::any_of(specs.begin(), specs.end(),
+                                [](const KvSpec& spec) { return spec.mixed != nullptr; });
+  if (acts || policy.empty()) return;
+  throw UsageError(fmt::format(
+      "--policy {} has nothing to act on: --kv names no cache of several widths (mixed:...)",
+      policy));
 }
 
 void OutputFlags::Add(CLI::App& command) {

@@ -19,10 +19,12 @@ struct KvFlags {
   std::string skip_layers;
   std::string budget;
   std::string calibration;
+  std::string policy;  // of a mixed cache
 
-  void AddFormat(CLI::App& command);  // --kv -ctk -ctv --kv-group --calibration
-  void AddPolicy(CLI::App& command);  // --kv-sinks --kv-window --kv-skip-layers
-  void AddBudget(CLI::App& command);  // --kv-budget
+  void AddFormat(CLI::App& command);       // --kv -ctk -ctv --kv-group --calibration
+  void AddPolicy(CLI::App& command);       // --kv-sinks --kv-window --kv-skip-layers
+  void AddBudget(CLI::App& command);       // --kv-budget
+  void AddTokenPolicy(CLI::App& command);  // --policy
 
   // Throws a usage error for what no model could take. What one model cannot take, CheckKvSpec
   // says.
@@ -32,11 +34,16 @@ struct KvFlags {
   // The same flags once for each pair of --kv-sinks and --kv-window, where these hold lists: item
   // by item, a single number with every item of the other.
   std::vector<KvFlags> Policies() const;
-  int64_t BudgetBytes() const;  // 0: none
+  // What the pools of a cache of that spec may allocate; 0: no bound. A mixed cache has its budget
+  // in the spec.
+  int64_t BudgetBytes(const KvSpec& spec) const;
+  // Throws a usage error where --policy has no mixed cache to act on.
+  void CheckPolicyActs(const std::vector<KvSpec>& specs) const;
 
  private:
   void ApplyPolicy(KvSpec* spec) const;
   KvSpec AutoSpec() const;
+  KvSpec MixedCacheSpec() const;
   const std::shared_ptr<const Calibration>& LoadedCalibration() const;
 
   mutable std::shared_ptr<const Calibration> loaded_;  // null: not yet, or none is named

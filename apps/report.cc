@@ -14,6 +14,8 @@
 
 #include "failure.h"
 #include "kvant/isa.h"
+#include "kvant/mixed_spec.h"
+#include "kvant/policy.h"
 #include "kvant_commit.h"
 
 namespace kvant::cli {
@@ -23,6 +25,20 @@ constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 Failure WriteFailure(const std::string& path) {
   return {kExitFailed, fmt::format("cannot write '{}': {}", path, std::strerror(errno))};
+}
+
+// The pools of a layer of several widths, and what fills them.
+Json MixedJson(const MixedSpec& mixed) {
+  Json pools = Json::array();
+  for (const MixedPool& pool : mixed.pools) {
+    pools.push_back({{"width", pool.width},
+                     {"k", FormatSpec(pool.formats.k)},
+                     {"v", FormatSpec(pool.formats.v)}});
+  }
+  return {{"pools", pools},
+          {"policy", mixed.policy->name()},
+          {"once", mixed.once},
+          {"budget_bytes", mixed.budget_bytes == 0 ? Json() : Json(mixed.budget_bytes)}};
 }
 
 }  // namespace
@@ -54,10 +70,14 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
   const auto pair_json = [](const FormatPair& pair) {
     return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
   };
-  if (spec.skip_layers.empty() && spec.layers.empty()) return pair_json({spec.k, spec.v});
+  const auto layer_json = [&](int layer) {
+    return IsMixedLayer(spec, layer) ? MixedJson(*spec.mixed)
+                                     : pair_json(LayerFormats(spec, layer));
+  };
+  if (spec.skip_layers.empty() && spec.layers.empty()) return layer_json(0);
   Json list = Json::array();
   for (int layer = 0; layer < layers; ++layer) {
-    Json entry = pair_json(LayerFormats(spec, layer));
+    Json entry = layer_json(layer);
     entry["layer"] = layer;
     list.push_back(std::move(entry));
   }
@@ -65,6 +85,7 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
 }
 
 std::string SideText(const KvSpec& spec, Side side) {
+  if (spec.mixed != nullptr) return "by token";
   if (!spec.layers.empty()) return "by layer";
   return FormatSpec(side == Side::kK ? spec.k : spec.v);
 }
@@ -79,7 +100,10 @@ std::string LayerFormatsText(const KvSpec& spec, int layers) {
     }
     return text;
   }
-  std::string text = fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
+  std::string text =
+      spec.mixed != nullptr
+          ? fmt::format("{} by {}", MixedPoolsText(spec.mixed->pools), spec.mixed->policy->name())
+          : fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
   std::string skipped;
   for (int layer = 0; layer < layers; ++layer) {
     if (LayerFormats(spec, layer) == FormatPair{spec.k, spec.v}) continue;

@@ -17,9 +17,10 @@ Json Header(int threads);
 // Adds model_path, model_bytes and model_xxh64, which `xxhsum -H1` prints too.
 void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, Json* report);
 
-// {"k": …, "v": …} when all layers are alike, otherwise a list with one of these a layer.
+// {"k": …, "v": …}, or {"pools": …, "policy": …, …} of several widths, when all layers are alike,
+// otherwise a list with one of these a layer.
 Json LayerFormatsJson(const KvSpec& spec, int layers);
-// The format of a side, or "by layer" where each layer has its own.
+// The format of a side, "by layer" where each layer has its own, "by token" with several widths.
 std::string SideText(const KvSpec& spec, Side side);
 // "K int4:channel:g64:min, V …", and the layers that differ.
 std::string LayerFormatsText(const KvSpec& spec, int layers);

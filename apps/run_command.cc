@@ -9,6 +9,7 @@
 #include "command.h"
 #include "failure.h"
 #include "kvant/generate.h"
+#include "kvant/mixed_spec.h"
 #include "kvant/roofline.h"
 #include "model_options.h"
 #include "output.h"
@@ -107,6 +108,17 @@ GenerateResult RunSession(const RunOptions& o, const GenerateOptions& generate, 
 // Null where nothing was timed.
 Json Rate(double value) { return value > 0 ? Json(value) : Json(); }
 
+// Null for a cache of one width.
+Json WidthsJson(const CacheLedger& ledger) {
+  Json list;
+  for (const WidthLedger& width : ledger.widths) {
+    list.push_back({{"width", width.width},
+                    {"head_tokens", width.head_tokens},
+                    {"page_bytes", width.page_bytes}});
+  }
+  return list;
+}
+
 Json LedgerJson(const GenerateResult& r, const ReadBandwidth& bandwidth) {
   const CacheLedger& l = r.ledger;
   return {{"tokens", l.tokens},
@@ -119,6 +131,9 @@ Json LedgerJson(const GenerateResult& r, const ReadBandwidth& bandwidth) {
           {"allocated_bytes", l.allocated_bytes},
           {"recoded_tokens", l.recoded_tokens},
           {"effective_bits", l.effective_bits},
+          {"widths", WidthsJson(l)},
+          {"dropped_head_tokens", l.widths.empty() ? Json() : Json(l.dropped_head_tokens)},
+          {"requantised_head_tokens", l.widths.empty() ? Json() : Json(l.requantised_head_tokens)},
           {"bytes_read_per_token", r.weight_bytes_read_per_token + r.kv_bytes_read_per_token},
           {"kv_bytes_read_per_token", r.kv_bytes_read_per_token},
           {"weight_bytes_read_per_token", r.weight_bytes_read_per_token},
@@ -167,6 +182,18 @@ std::string RateText(const Json& tokens_per_s) {
                                 : fmt::format("{:.1f} tokens/s", tokens_per_s.get<double>());
 }
 
+// Tokens are counted once a layer and KV head; pages that are not full count as window.
+std::string WidthsText(const CacheLedger& ledger) {
+  if (ledger.widths.empty()) return "";
+  Table table({"", "head tokens", "bytes of full pages"});
+  for (const WidthLedger& width : ledger.widths) {
+    table.Add({fmt::format("width {}", width.width), Grouped(width.head_tokens),
+               Grouped(width.page_bytes)});
+  }
+  table.Add({"dropped", Grouped(ledger.dropped_head_tokens), ""});
+  return "\n" + table.Text();
+}
+
 // The same figures as the JSON's ledger, for people.
 std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::string& formats) {
   const auto bytes = [&](const char* field) { return HumanBytes(ledger[field].get<double>()); };
@@ -180,7 +207,7 @@ std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::s
   for (const auto& [name, field] : kLines) {
     table.Add({name, Grouped(ledger[field].get<int64_t>()), bytes(field)});
   }
-  text += table.Text();
+  text += table.Text() + WidthsText(r.ledger);
   text += fmt::format("  {:.2f} bits a value. A step reads {}: {} of weights and {} of cache.\n",
                       ledger["effective_bits"].get<double>(), bytes("bytes_read_per_token"),
                       bytes("weight_bytes_read_per_token"), bytes("kv_bytes_read_per_token"));
@@ -236,7 +263,8 @@ void CheckRequest(const RunOptions& o) {
 int RunRun(const RunOptions& o) {
   CheckRequest(o);
   const KvSpec spec = o.kv.Spec();
-  const int64_t budget_bytes = o.kv.BudgetBytes();
+  o.kv.CheckPolicyActs({spec});
+  const int64_t budget_bytes = o.kv.BudgetBytes(spec);
   const std::string text = o.file.empty() ? o.prompt : ReadTextFile(o.file);
   o.model.CheckFits(o.model.Inspect(), spec);
   // Before the weights: its buffer is then no part of the run's peak memory.
@@ -318,6 +346,7 @@ void AddRun(CLI::App& root, Action* action) {
   o->timeline.Add(*command);
   o->kv.AddFormat(*command);
   o->kv.AddPolicy(*command);
+  o->kv.AddTokenPolicy(*command);
   o->kv.AddBudget(*command);
   o->compatibility.Add(*command);
   command->add_flag("--json", o->json, "Print one JSON object instead of the text");

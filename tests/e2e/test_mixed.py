@@ -1,0 +1,59 @@
+"""Caches of several widths as a user meets them: --kv mixed:..., --policy, --kv-budget."""
+
+import pytest
+
+from command_line import MODEL, TEXT, json_of, kvant
+
+POOLS = "mixed:8=int8:token+4=tq4+2=tq2"
+LAYER_HEADS = 30 * 3  # of SmolLM2
+
+
+def run_mixed(*args):
+    return json_of("run", "-m", MODEL, "-f", TEXT, "--prompt-tokens", 400, "-n", 2, "--temp", 0, "--json", "--kv", POOLS, *args)
+
+
+def test_run_accounts_for_each_width_and_for_what_was_dropped():
+    report = run_mixed("--policy", "streaming:4,128")
+    ledger = report["ledger"]
+    assert report["formats"] == {
+        "pools": [{"width": 8, "k": "int8:token:g64:min", "v": "int8:token:g64:min"},
+                  {"width": 4, "k": "tq4", "v": "tq4"}, {"width": 2, "k": "tq2", "v": "tq2"}],
+        "policy": "streaming:4,128", "once": False, "budget_bytes": None}
+    # 401 tokens: five of the seven pages have left the window, of which four tokens are sinks. At 384 tokens
+    # the newest 128 begin at 256.
+    assert [width["width"] for width in ledger["widths"]] == [8, 4, 2]
+    assert [width["head_tokens"] for width in ledger["widths"]] == [(320 - 256) * LAYER_HEADS, 0, 0]
+    assert ledger["dropped_head_tokens"] == (256 - 4) * LAYER_HEADS
+    assert ledger["kv_bytes"] == sum(ledger[f"{part}_bytes"] for part in ("code", "metadata", "padding", "window", "sink"))
+
+
+def test_budget_lowers_widths_until_it_fits():
+    free, tight = run_mixed("--policy", "full"), run_mixed("--policy", "full", "--kv-budget", "4M")
+    assert free["ledger"]["dropped_head_tokens"] == 0 and free["ledger"]["widths"][0]["head_tokens"] == 316 * LAYER_HEADS
+    assert tight["formats"]["budget_bytes"] == 4 * 2**20
+    widths = [width["head_tokens"] for width in tight["ledger"]["widths"]]
+    assert sum(widths) + tight["ledger"]["dropped_head_tokens"] == 316 * LAYER_HEADS
+    assert widths[0] < 316 * LAYER_HEADS and widths[1] + widths[2] > 0
+    assert tight["ledger"]["effective_bits"] < free["ledger"]["effective_bits"]
+
+
+def test_caches_of_one_width_have_no_widths():
+    ledger = json_of("run", "-m", MODEL, "-p", "x", "-n", 1, "--json", "--kv", "int8")["ledger"]
+    assert (ledger["widths"], ledger["dropped_head_tokens"], ledger["requantised_head_tokens"]) == (None, None, None)
+
+
+def test_ledger_for_people_names_the_widths():
+    done = kvant("run", "-m", MODEL, "-f", TEXT, "--prompt-tokens", 200, "-n", 1, "--kv", POOLS, "--policy", "keydiff:0.5")
+    text = done.stderr.decode()
+    assert done.returncode == 0 and "width 8" in text and "dropped" in text and "keydiff:0.5" in text, text
+
+
+def test_eval_compares_mixed_caches_with_others():
+    report = json_of("eval", "-m", MODEL, "-f", TEXT, "--kv", f"int4,{POOLS}", "--policy", "full", "--kv-budget", "3M",
+                     "--ctx", 400, "--tokens", 32, "--no-floor", "--no-speed", "--json")
+    int4, mixed = report["contexts"]
+    assert mixed["preset"] == POOLS and mixed["mean_kl"] > 0
+    assert [test["bytes_per_token"] is None for test in report["tests"]] == [False, True]
+    assert int4["mean_kl"] == pytest.approx(
+        json_of("eval", "-m", MODEL, "-f", TEXT, "--kv", "int4", "--ctx", 400, "--tokens", 32, "--no-floor", "--greedy", 0,
+                "--json")["contexts"][0]["mean_kl"], rel=1e-12)
