@@ -88,7 +88,7 @@ Status CheckPolicyInput(const Policy& policy, const PolicyTokens& tokens,
 // KEEP, HEAVY, RECENT and RATIO below 1 are shares of the tokens between sinks and window (those
 // dropped before counted too), rounded down; from 1 on they are tokens. Left out, KEEP is all of
 // them: then the budget alone decides.
-//   full                              keeps everything until the budget says otherwise
+//   full[:WIDTH,...]                  keeps everything until the budget says otherwise
 //   streaming[:FIRST,RECENT]          4,512                         (StreamingLLM)
 //   h2o[:HEAVY,RECENT[,mean]]         0.1,0.1; accumulated scores, or divided by possible queries
 //   snapkv[:KEEP[,POOL]]              scores averaged over POOL = 5 neighbours

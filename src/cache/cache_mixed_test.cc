@@ -263,9 +263,10 @@ TEST(CacheMixed, HeadsShareTheBudgetEvenly) {
   spec.sinks_tokens = 4;
   spec.window_tokens = 64;
   spec.skip_layers = {1};
-  SetMixed(
-      {.pools = pools, .policy = PolicyOf("full"), .budget_bytes = kShareBytes * kSmall.kv_heads},
-      &spec);
+  SetMixed({.pools = pools,
+            .policy = PolicyOf("full:2,4,8"),
+            .budget_bytes = kShareBytes * kSmall.kv_heads},
+           &spec);
   auto cache = MakeCache(kSmall, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendMixed(*cache, seq, Tokens(641), 641);

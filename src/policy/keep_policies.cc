@@ -4,6 +4,8 @@
 // of the first few and the newest ones stays usable at any length, though not what lay between.
 // Keep [0, first) and [length - recent, length). Making room for n tokens before they come is the
 // same rule at length + n.
+#include <utility>
+
 #include "policy/policies.h"
 
 namespace kvant {
@@ -11,7 +13,12 @@ namespace {
 
 class Full : public RankedPolicy {
  public:
-  std::string name() const override { return "full"; }
+  explicit Full(std::vector<int> widths) : widths_(std::move(widths)) {}
+
+  std::string name() const override {
+    return widths_.empty() ? "full" : SpecText("full", {WidthsText(widths_)});
+  }
+  std::vector<int> widths() const override { return widths_; }
   void Importance(const PolicyTokens& tokens, const PolicyLimits& limits,
                   std::span<double> importance) const override {
     for (size_t i = 0; i < importance.size(); ++i) {
@@ -22,6 +29,8 @@ class Full : public RankedPolicy {
  private:
   void Assign(const PolicyTokens&, const PolicyLimits&, const Ranking&,
               std::span<uint8_t>) const override {}
+
+  std::vector<int> widths_;  // that the budget may ask for; none: what does not fit goes
 };
 
 class Streaming : public RankedPolicy {
@@ -58,7 +67,9 @@ class Streaming : public RankedPolicy {
 
 }  // namespace
 
-std::unique_ptr<Policy> MakeFull() { return std::make_unique<Full>(); }
+std::unique_ptr<Policy> MakeFull(std::vector<int> widths) {
+  return std::make_unique<Full>(std::move(widths));
+}
 
 std::unique_ptr<Policy> MakeStreaming(int64_t first_tokens, int64_t recent_tokens) {
   return std::make_unique<Streaming>(first_tokens, recent_tokens);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kPolicyWidths[] = {2, 3, 4, 8, 16};
 constexpr std::string_view kEverything = "all";
 constexpr std::string_view kPossible =
-    "full, streaming[:FIRST,RECENT], h2o[:HEAVY,RECENT[,mean]], snapkv[:KEEP[,POOL]], "
+    "full[:WIDTH,...], streaming[:FIRST,RECENT], h2o[:HEAVY,RECENT[,mean]], snapkv[:KEEP[,POOL]], "
     "keydiff[:KEEP], lagkv[:KEEP[,LAG]], diffkv[:PRUNE,LOW[,WIDTH,WIDTH]], "
     "mikv[:RATIO,WIDTH,WIDTH], qaq:ERROR[,WIDTH,...], variance[:WIDTH,...]";
 
@@ -114,7 +114,11 @@ class Arguments {
   size_t at_ = 0;
 };
 
-PolicyResult ParseFull(Arguments&) { return MakeFull(); }
+PolicyResult ParseFull(Arguments& a) {
+  std::vector<int> widths;
+  KVANT_RETURN_IF_ERROR(a.TakeWidths(&widths));
+  return MakeFull(std::move(widths));
+}
 
 PolicyResult ParseStreaming(Arguments& a) {
   int64_t first = 4, recent = 512;

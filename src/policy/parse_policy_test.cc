@@ -16,6 +16,7 @@ TEST(ParsePolicy, NamesSayEverythingAndReadBack) {
     std::string spec, name;
   } rows[] = {
       {"full", "full"},
+      {"full:2,4", "full:2,4"},
       {"streaming", "streaming:4,512"},
       {"streaming:0,1", "streaming:0,1"},
       {"h2o", "h2o:0.1,0.1"},
@@ -52,8 +53,9 @@ TEST(ParsePolicy, WhatIsWrongIsNamed) {
       {"lru", "possible: full"},
       {"H2O", "possible: full"},
       {"duo", "head classes"},
-      {"full:1", "'1' is one argument too many"},
-      {"full:", "'' is one argument too many"},
+      {"full:1", "'1'"},
+      {"full:", "''"},
+      {"full:4,2", "widths do not ascend"},
       {"streaming:4", ""},
       {"streaming:-1,512", "FIRST '-1'"},
       {"streaming:4,0", "RECENT '0'"},

@@ -14,7 +14,7 @@
 
 namespace kvant {
 
-std::unique_ptr<Policy> MakeFull();
+std::unique_ptr<Policy> MakeFull(std::vector<int> widths = {});
 std::unique_ptr<Policy> MakeStreaming(int64_t first_tokens, int64_t recent_tokens);
 std::unique_ptr<Policy> MakeH2o(Amount heavy, Amount recent, bool mean);
 std::unique_ptr<Policy> MakeSnapKv(Amount keep, int pool_tokens);

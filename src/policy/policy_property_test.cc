@@ -172,12 +172,13 @@ TEST_P(PolicyProperty, TheSameInputGivesTheSameWidths) {
   });
 }
 
-const std::vector<std::string> kSpecs = {
-    "full",         "streaming:4,20", "streaming:0,5", "h2o",
-    "h2o:3,4",      "h2o:0.3,0,mean", "snapkv:0.5",    "snapkv:all,3",
-    "keydiff:0.5",  "keydiff",        "lagkv:0.5,4",   "lagkv:all,3",
-    "diffkv:0.5,2", "diffkv:0,3,4,2", "mikv:0.3,8,2",  "mikv:5,16,3",
-    "qaq:0.05",     "qaq:0.5,2,3,16", "variance",      "variance:3,4"};
+const std::vector<std::string> kSpecs = {"full",         "streaming:4,20", "streaming:0,5",
+                                         "h2o",          "h2o:3,4",        "h2o:0.3,0,mean",
+                                         "snapkv:0.5",   "snapkv:all,3",   "keydiff:0.5",
+                                         "keydiff",      "lagkv:0.5,4",    "lagkv:all,3",
+                                         "diffkv:0.5,2", "diffkv:0,3,4,2", "mikv:0.3,8,2",
+                                         "mikv:5,16,3",  "qaq:0.05",       "qaq:0.5,2,3,16",
+                                         "variance",     "variance:3,4",   "full:2,4"};
 
 std::string TestName(const ::testing::TestParamInfo<std::string>& spec) {
   std::string name = spec.param;

@@ -16,7 +16,7 @@ def test_run_accounts_for_each_width_and_for_what_was_dropped():
     report = run_mixed("--policy", "streaming:4,128")
     ledger = report["ledger"]
     assert report["formats"] == {
-        "pools": [{"width": 8, "k": "int8:token:g64:min", "v": "int8:token:g64:min"},
+        "pools": [{"width": 8, "k": "int8:token:min", "v": "int8:token:min"},
                   {"width": 4, "k": "tq4", "v": "tq4"}, {"width": 2, "k": "tq2", "v": "tq2"}],
         "policy": "streaming:4,128", "once": False, "budget_bytes": None}
     # 401 tokens: five of the seven pages have left the window, of which four tokens are sinks. At 384 tokens
@@ -28,7 +28,7 @@ def test_run_accounts_for_each_width_and_for_what_was_dropped():
 
 
 def test_budget_lowers_widths_until_it_fits():
-    free, tight = run_mixed("--policy", "full"), run_mixed("--policy", "full", "--kv-budget", "4M")
+    free, tight = run_mixed("--policy", "full"), run_mixed("--policy", "full:2,4", "--kv-budget", "4M")
     assert free["ledger"]["dropped_head_tokens"] == 0 and free["ledger"]["widths"][0]["head_tokens"] == 316 * LAYER_HEADS
     assert tight["formats"]["budget_bytes"] == 4 * 2**20
     widths = [width["head_tokens"] for width in tight["ledger"]["widths"]]
