@@ -77,8 +77,8 @@ void KvFlags::AddBudget(CLI::App& command) {
 void KvFlags::AddTokenPolicy(CLI::App& command) {
   command
       .add_option("--policy", policy,
-                  "What gives each token of --kv mixed:... its width: full, streaming, keydiff, "
-                  "lagkv, with their numbers as keydiff:0.5")
+                  "What gives each token of --kv mixed:... its width: full:2,4, streaming, "
+                  "keydiff, lagkv, with their numbers as keydiff:0.5")
       ->type_name("POLICY");
 }
 
