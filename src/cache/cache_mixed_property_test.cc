@@ -23,6 +23,8 @@ using testing::UsedPages;
 
 constexpr KvGeometry kTiny{1, 2, 16, 2};
 
+constexpr int64_t kContextTokens = 4096;  // of MakeCache
+
 struct Mode {
   const char* pools;
   WidthOf width_of;
@@ -48,6 +50,7 @@ class World {
     const auto line = std::next(lines_.begin(), amount % static_cast<int>(lines_.size()));
     const SequenceId id = line->first;
     Timeline& tokens = line->second;
+    if (what < 7 && std::ssize(tokens) + std::max(amount, 5) > kContextTokens) return;
     if (what < 6) {
       Grow(tokens, amount);
       ExtendMixed(*cache_, id, tokens, static_cast<int64_t>(tokens.size()));
