@@ -14,10 +14,10 @@ using testing::ExpectKeptAsChosen;
 using testing::ExpectPoolsBalance;
 using testing::ExtendMixed;
 using testing::MakeCache;
-using testing::MixedSnapshot;
+using testing::MixedPictureOf;
 using testing::NewSequence;
 using testing::RunStep;
-using testing::SoloMixedSnapshot;
+using testing::SoloMixedPictureOf;
 using testing::Timeline;
 using testing::UsedPages;
 
@@ -88,7 +88,7 @@ class World {
     for (const auto& [id, tokens] : lines_) {
       const auto length = static_cast<int64_t>(tokens.size());
       if (IsAhead(tokens)) continue;
-      RC_ASSERT(MixedSnapshot(*cache_, id) == SoloMixedSnapshot(kTiny, spec_, tokens, length));
+      RC_ASSERT(MixedPictureOf(*cache_, id) == SoloMixedPictureOf(kTiny, spec_, tokens, length));
     }
   }
   void FreeAll() {

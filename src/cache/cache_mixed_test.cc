@@ -14,12 +14,12 @@ using testing::ExpectKeptAsChosen;
 using testing::ExpectPoolsBalance;
 using testing::ExtendMixed;
 using testing::MakeCache;
-using testing::MixedSnapshot;
+using testing::MixedPictureOf;
 using testing::NewSequence;
 using testing::Picture;
 using testing::RunStep;
 using testing::SeeHead;
-using testing::SoloMixedSnapshot;
+using testing::SoloMixedPictureOf;
 using testing::Timeline;
 using testing::Tokens;
 using testing::TokenValue;
@@ -79,9 +79,9 @@ TEST(CacheMixed, ChunksOfAPromptDoNotMatter) {
   const Timeline tokens = Tokens(900);
   for (const Mode& mode : kModes) {
     const KvSpec spec = MakeMixedSpec(mode.pools, mode.width_of, mode.once);
-    const Picture whole = SoloMixedSnapshot(kSmall, spec, tokens, 900);
-    EXPECT_EQ(SoloMixedSnapshot(kSmall, spec, tokens, 900, 1), whole);
-    EXPECT_EQ(SoloMixedSnapshot(kSmall, spec, tokens, 900, 13), whole);
+    const Picture whole = SoloMixedPictureOf(kSmall, spec, tokens, 900);
+    EXPECT_EQ(SoloMixedPictureOf(kSmall, spec, tokens, 900, 1), whole);
+    EXPECT_EQ(SoloMixedPictureOf(kSmall, spec, tokens, 900, 13), whole);
   }
 }
 
@@ -177,10 +177,10 @@ TEST(CacheMixed, CutsOfUpToAPageAreExactWhileNoTokenLeaves) {
         ExtendMixed(*cache, seq, mixed, length, 50);
         const Status status = cache->Truncate(seq, length - cut);
         ASSERT_TRUE(status.ok()) << status.message();
-        ASSERT_EQ(MixedSnapshot(*cache, seq), SoloMixedSnapshot(one, spec, tokens, length - cut))
+        ASSERT_EQ(MixedPictureOf(*cache, seq), SoloMixedPictureOf(one, spec, tokens, length - cut))
             << length << " - " << cut;
         ExtendMixed(*cache, seq, tokens, 500, 13);
-        ASSERT_EQ(MixedSnapshot(*cache, seq), SoloMixedSnapshot(one, spec, tokens, 500));
+        ASSERT_EQ(MixedPictureOf(*cache, seq), SoloMixedPictureOf(one, spec, tokens, 500));
       }
     }
   }
@@ -192,14 +192,14 @@ TEST(CacheMixed, CutBehindTokensThatLeftIsRefusedWithTheEarliestLength) {
   const SequenceId seq = NewSequence(*cache);
   ExtendMixed(*cache, seq, tokens, 970);
   EXPECT_EQ(cache->earliest_truncate(seq), 960);
-  const Picture before = MixedSnapshot(*cache, seq);
+  const Picture before = MixedPictureOf(*cache, seq);
   const Status status = cache->Truncate(seq, 959);
   EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
   EXPECT_NE(status.message().find("960"), std::string::npos) << status.message();
-  EXPECT_EQ(MixedSnapshot(*cache, seq), before);
+  EXPECT_EQ(MixedPictureOf(*cache, seq), before);
   ASSERT_TRUE(cache->Truncate(seq, 960).ok());
   ExtendMixed(*cache, seq, tokens, 970, 3);
-  EXPECT_EQ(MixedSnapshot(*cache, seq), before);
+  EXPECT_EQ(MixedPictureOf(*cache, seq), before);
 }
 
 TEST(CacheMixed, AbandonedStepsLeaveNoTrace) {
@@ -215,8 +215,8 @@ TEST(CacheMixed, AbandonedStepsLeaveNoTrace) {
       cache->Rollback(seq);
       ExtendMixed(*cache, seq, tokens, cache->length(seq) + 20, 20);
     }
-    EXPECT_EQ(MixedSnapshot(*cache, seq),
-              SoloMixedSnapshot(kSmall, spec, tokens, cache->length(seq)));
+    EXPECT_EQ(MixedPictureOf(*cache, seq),
+              SoloMixedPictureOf(kSmall, spec, tokens, cache->length(seq)));
     ExpectPoolsBalance(*cache);
   }
 }
@@ -232,7 +232,7 @@ TEST(CacheMixed, ForksGrowApartAndShareWhatNeitherChanges) {
     const Result<SequenceId> b = cache->Fork(a);
     ASSERT_TRUE(b.ok());
     EXPECT_EQ(UsedPages(*cache) - used, kSmall.layers * kSmall.kv_heads);  // the open pages
-    EXPECT_EQ(MixedSnapshot(*cache, *b), MixedSnapshot(*cache, a));
+    EXPECT_EQ(MixedPictureOf(*cache, *b), MixedPictureOf(*cache, a));
     Timeline left = base, right = base;
     left.resize(650);
     right.resize(650);
@@ -242,10 +242,10 @@ TEST(CacheMixed, ForksGrowApartAndShareWhatNeitherChanges) {
       ExtendMixed(*cache, a, left, length);
       ExtendMixed(*cache, *b, right, length + 11);
     }
-    EXPECT_EQ(MixedSnapshot(*cache, a), SoloMixedSnapshot(kSmall, spec, left, cache->length(a)));
-    EXPECT_EQ(MixedSnapshot(*cache, *b), SoloMixedSnapshot(kSmall, spec, right, cache->length(*b)));
+    EXPECT_EQ(MixedPictureOf(*cache, a), SoloMixedPictureOf(kSmall, spec, left, cache->length(a)));
+    EXPECT_EQ(MixedPictureOf(*cache, *b), SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
     ASSERT_TRUE(cache->Free(a).ok());
-    EXPECT_EQ(MixedSnapshot(*cache, *b), SoloMixedSnapshot(kSmall, spec, right, cache->length(*b)));
+    EXPECT_EQ(MixedPictureOf(*cache, *b), SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
     ASSERT_TRUE(cache->Free(*b).ok());
     EXPECT_EQ(UsedPages(*cache), 0);
     ExpectPoolsBalance(*cache);
@@ -356,13 +356,13 @@ TEST(CacheMixed, WidthWithoutAPoolFailsTheStepAndChangesNothing) {
       MakeCache(kSmall, MakeMixedSpec(kTokenPools, [&](int64_t, int64_t) { return wanted; }));
   const SequenceId seq = NewSequence(*cache);
   ExtendMixed(*cache, seq, Tokens(400), 192);
-  const Picture before = MixedSnapshot(*cache, seq);
+  const Picture before = MixedPictureOf(*cache, seq);
   wanted = 3;
   const Status status = RunStep(*cache, seq, Tokens(400), 5, [](int, int) {});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("width 3"), std::string::npos) << status.message();
   cache->Rollback(seq);
-  EXPECT_EQ(MixedSnapshot(*cache, seq), before);
+  EXPECT_EQ(MixedPictureOf(*cache, seq), before);
   ExpectPoolsBalance(*cache);
 }
 

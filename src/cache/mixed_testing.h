@@ -86,8 +86,8 @@ inline SeenHead SeeHead(const Cache& cache, SequenceId seq, int layer, int kv_he
 }
 
 // Snapshot() and, of every pool, positions in their order and what is decoded of them.
-inline Picture MixedSnapshot(const Cache& cache, SequenceId seq) {
-  Picture out = Snapshot(cache, seq);
+inline Picture MixedPictureOf(const Cache& cache, SequenceId seq) {
+  Picture out = PictureOf(cache, seq);
   const auto add = [&](const void* bytes, size_t count) {
     out.bytes.append(static_cast<const char*>(bytes), count);
   };
@@ -110,12 +110,12 @@ inline Picture MixedSnapshot(const Cache& cache, SequenceId seq) {
   return out;
 }
 
-inline Picture SoloMixedSnapshot(const KvGeometry& geometry, const KvSpec& spec,
+inline Picture SoloMixedPictureOf(const KvGeometry& geometry, const KvSpec& spec,
                                  const Timeline& tokens, int64_t length, int64_t chunk = 64) {
   auto cache = MakeCache(geometry, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendMixed(*cache, seq, tokens, length, chunk);
-  return MixedSnapshot(*cache, seq);
+  return MixedPictureOf(*cache, seq);
 }
 
 // Every position stands once, at the width that the policy gave it when it was last asked, and
