@@ -243,9 +243,11 @@ TEST(CacheMixed, ForksGrowApartAndShareWhatNeitherChanges) {
       ExtendMixed(*cache, *b, right, length + 11);
     }
     EXPECT_EQ(MixedPictureOf(*cache, a), SoloMixedPictureOf(kSmall, spec, left, cache->length(a)));
-    EXPECT_EQ(MixedPictureOf(*cache, *b), SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
+    EXPECT_EQ(MixedPictureOf(*cache, *b),
+              SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
     ASSERT_TRUE(cache->Free(a).ok());
-    EXPECT_EQ(MixedPictureOf(*cache, *b), SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
+    EXPECT_EQ(MixedPictureOf(*cache, *b),
+              SoloMixedPictureOf(kSmall, spec, right, cache->length(*b)));
     ASSERT_TRUE(cache->Free(*b).ok());
     EXPECT_EQ(UsedPages(*cache), 0);
     ExpectPoolsBalance(*cache);

@@ -111,7 +111,7 @@ inline Picture MixedPictureOf(const Cache& cache, SequenceId seq) {
 }
 
 inline Picture SoloMixedPictureOf(const KvGeometry& geometry, const KvSpec& spec,
-                                 const Timeline& tokens, int64_t length, int64_t chunk = 64) {
+                                  const Timeline& tokens, int64_t length, int64_t chunk = 64) {
   auto cache = MakeCache(geometry, spec);
   const SequenceId seq = NewSequence(*cache);
   ExtendMixed(*cache, seq, tokens, length, chunk);

@@ -170,8 +170,8 @@ Status ReadHeader(ByteCursor* cursor, SnapshotHeader* h, SectionSizes* sizes) {
 // Of the pages of one head.
 int64_t HeadBytes(const SnapshotHeader& h, int layer) {
   const auto at = static_cast<size_t>(layer);
-  const LayerLayouts layouts =
-      MakeLayerLayouts(h.kv.layers[at], false, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
+  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], false, h.geometry.head_dim,
+                                                h.page_tokens, h.kv.sinks_tokens);
   const int64_t sink_bytes = h.HoldsSinks(layer) ? layouts.sink.page_bytes : 0;
   return sink_bytes + int64_t{h.stored[at].count()} * layouts.stored.page_bytes +
          int64_t{h.open[at].count()} * layouts.open.page_bytes;
