@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 
 namespace kvant {
@@ -78,6 +80,12 @@ uint64_t Xxh64(std::span<const std::byte> bytes) {
   Xxh64Stream stream;
   stream.Add(bytes);
   return stream.Hash();
+}
+
+std::string HashText(uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, hash);
+  return text;
 }
 
 }  // namespace kvant

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace kvant {
 
@@ -26,5 +27,8 @@ class Xxh64Stream {
 
 // Seed 0.
 uint64_t Xxh64(std::span<const std::byte> bytes);
+
+// As xxhsum prints it: 16 hexadecimal digits.
+std::string HashText(uint64_t hash);
 
 }  // namespace kvant

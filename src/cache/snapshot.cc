@@ -9,7 +9,8 @@
 #include "base/byte_cursor.h"
 #include "base/byte_writer.h"
 #include "base/xxh64.h"
-#include "cache/layer_layouts.h"
+#include "format/format_bytes.h"
+#include "format/layer_layouts.h"
 #include "format/page_rule.h"
 
 namespace kvant {
@@ -20,10 +21,8 @@ constexpr uint32_t kVersion = 1;
 // Raised when a byte moves in a page: tests/golden/page_bytes_test.cc.
 constexpr uint32_t kPageLayoutVersion = 1;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 20;
-constexpr uint64_t kMaxSpecBytes = 256;
 constexpr uint64_t kMaxStateBytes = uint64_t{1} << 30;
 constexpr int64_t kMaxLength = int64_t{1} << 30;
-constexpr int64_t kMaxWindow = int64_t{1} << 32;
 
 // magic, the two versions, bytes of the header
 constexpr size_t kEnvelopeBytes = kMagic.size() + 2 * sizeof(uint32_t) + sizeof(uint64_t);
@@ -63,15 +62,6 @@ Result<std::span<const std::byte>> ReadEnvelope(std::span<const std::byte> bytes
   return header;
 }
 
-Status ReadFormat(Side side, ByteCursor* cursor, Format* format) {
-  std::string_view spec;
-  KVANT_RETURN_IF_ERROR(cursor->ReadString("a format", kMaxSpecBytes, &spec));
-  const Result<Format> parsed = ParseFormat(spec, side);
-  if (!parsed.ok()) return Status::Corrupt(parsed.status().message());
-  *format = *parsed;
-  return Status::Ok();
-}
-
 Status ReadRange(int64_t pages, ByteCursor* cursor, PageRange* range) {
   KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", &range->first));
   KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", &range->end));
@@ -82,7 +72,7 @@ Status ReadRange(int64_t pages, ByteCursor* cursor, PageRange* range) {
 
 Status ReadWindow(ByteCursor* cursor, int64_t* window_tokens) {
   KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", window_tokens));
-  if (*window_tokens >= 0 && *window_tokens <= kMaxWindow) return Status::Ok();
+  if (*window_tokens >= 0 && *window_tokens <= kMaxLayerWindow) return Status::Ok();
   return Status::Corrupt("claims a window of " + std::to_string(*window_tokens) + " tokens");
 }
 

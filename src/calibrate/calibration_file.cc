@@ -12,6 +12,7 @@
 #include "base/byte_cursor.h"
 #include "base/byte_writer.h"
 #include "base/xxh64.h"
+#include "format/format_bytes.h"
 #include "gguf/atomic_file.h"
 #include "gguf/mapped_file.h"
 #include "kvant/calibrate.h"
@@ -21,7 +22,6 @@ namespace {
 
 constexpr std::array<char, 8> kMagic = {'k', 'v', 'a', 'n', 't', 'c', 'a', 'l'};
 constexpr uint32_t kVersion = 1;
-constexpr uint64_t kMaxSpecBytes = 256;
 
 template <typename T>
 Status ReadArray(std::string_view what, size_t count, ByteCursor* cursor, std::vector<T>* values) {
@@ -57,15 +57,6 @@ Status ReadLayer(const KvGeometry& g, ByteCursor* cursor, LayerCalibration* laye
   KVANT_RETURN_IF_ERROR(ReadArray("channel factors", channels, cursor, &layer->k_factors));
   KVANT_RETURN_IF_ERROR(ReadArray("a rotation", values, cursor, &layer->k_rotation));
   return ReadArray("a rotation", values, cursor, &layer->v_rotation);
-}
-
-Status ReadFormat(Side side, ByteCursor* cursor, Format* format) {
-  std::string_view spec;
-  KVANT_RETURN_IF_ERROR(cursor->ReadString("a format", kMaxSpecBytes, &spec));
-  const Result<Format> parsed = ParseFormat(spec, side);
-  if (!parsed.ok()) return Status::Corrupt(parsed.status().message());
-  *format = *parsed;
-  return Status::Ok();
 }
 
 Status ReadLayerFormats(const KvGeometry& g, ByteCursor* cursor, std::vector<FormatPair>* pairs) {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "base/xxh64.h"
 
 namespace kvant {
 namespace {
@@ -72,12 +73,6 @@ Status CheckLayer(const LayerCalibration& layer, const KvGeometry& g, const std:
   return CheckRotation(layer.v_rotation, g, name + " V");
 }
 
-std::string Hex(uint64_t hash) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
-}
-
 }  // namespace
 
 Status CheckCalibration(const Calibration& calibration) {
@@ -109,7 +104,8 @@ Status CheckCalibration(const Calibration& calibration) {
 Status CheckCalibratedModel(const Calibration& calibration, uint64_t model_hash) {
   if (calibration.model_hash == model_hash) return Status::Ok();
   return Status::InvalidArgument("the calibration was made for another model: its file hash is " +
-                                 Hex(calibration.model_hash) + ", this model's " + Hex(model_hash));
+                                 HashText(calibration.model_hash) + ", this model's " +
+                                 HashText(model_hash));
 }
 
 }  // namespace kvant

@@ -5,7 +5,6 @@
 // The checksum is the XXH64 of the text that Print gives up to the checksum's own member, so it
 // holds for the contents, in whatever order and layout they stand.
 #include <charconv>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -19,15 +18,9 @@ namespace {
 
 constexpr int kVersion = 1;
 
-std::string Hex(uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
 std::string PrintContents(const HeadClasses& c) {
   std::string text = "{\n  \"kvant_head_classes\": " + NumberText(kVersion);
-  text += ",\n  \"model_hash\": \"" + Hex(c.model_hash) + '"';
+  text += ",\n  \"model_hash\": \"" + HashText(c.model_hash) + '"';
   text += ",\n  \"layers\": " + NumberText(c.layers);
   text += ",\n  \"kv_heads\": " + NumberText(c.kv_heads);
   text += ",\n  \"first_tokens\": " + NumberText(c.first_tokens);
@@ -166,7 +159,7 @@ Status CheckHeadClasses(const HeadClasses& c) {
 }
 
 std::string PrintHeadClasses(const HeadClasses& classes) {
-  return PrintContents(classes) + "  \"checksum\": \"" + Hex(Checksum(classes)) + "\"\n}\n";
+  return PrintContents(classes) + "  \"checksum\": \"" + HashText(Checksum(classes)) + "\"\n}\n";
 }
 
 Result<HeadClasses> ParseHeadClasses(std::string_view text) {
