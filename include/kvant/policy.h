@@ -36,11 +36,10 @@ inline constexpr int kDroppedWidth = 0, kWrittenWidth = 16;
 // there with width 0. All spans are [tokens], but for k and v; what they hold is finite, which
 // CheckPolicyInput checks of scores only.
 struct PolicyTokens {
-  std::span<const float> score;                 // attention mass, 0 or more; or empty
-  std::span<const int32_t> position;            // strictly ascending, below PolicyLimits::length
-  std::span<const uint8_t> width;               // now
-  std::span<const float> key_norm, value_norm;  // may be empty
-  std::span<const float> k;                     // [tokens][head_dim], or empty
+  std::span<const float> score;       // attention mass, 0 or more; or empty
+  std::span<const int32_t> position;  // strictly ascending, below PolicyLimits::length
+  std::span<const uint8_t> width;     // now
+  std::span<const float> k;           // [tokens][head_dim], or empty
   int head_dim = 0;
   const float* v = nullptr;  // [tokens][head_dim], or null
 };

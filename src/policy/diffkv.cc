@@ -7,21 +7,14 @@
 namespace kvant {
 namespace {
 
-class DiffKv : public RankedPolicy {
+class DiffKv : public TwoWidths {
  public:
   DiffKv(DiffKvThresholds thresholds, int high_width, int low_width)
-      : thresholds_(thresholds), high_width_(high_width), low_width_(low_width) {}
+      : TwoWidths(high_width, low_width), thresholds_(thresholds) {}
 
   std::string name() const override {
     return SpecText("diffkv", {NumberText(thresholds_.prune), NumberText(thresholds_.low),
                                std::to_string(high_width_), std::to_string(low_width_)});
-  }
-  bool needs_scores() const override { return true; }
-  std::vector<int> widths() const override { return {low_width_, high_width_}; }
-
-  void Importance(const PolicyTokens& tokens, const PolicyLimits&,
-                  std::span<double> importance) const override {
-    for (size_t i = 0; i < importance.size(); ++i) importance[i] = tokens.score[i];
   }
 
  private:
@@ -35,7 +28,6 @@ class DiffKv : public RankedPolicy {
   }
 
   DiffKvThresholds thresholds_;
-  int high_width_, low_width_;
 };
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <span>
 #include <string>
 
@@ -91,10 +90,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 // With a checksum that fits again. REQUIRES: the layout that Print gives.
 std::string Sealed(const std::string& text) {
   const std::string contents = text.substr(0, text.find("  \"checksum\""));
-  char hash[17];
-  std::snprintf(
-      hash, sizeof hash, "%016llx",
-      static_cast<unsigned long long>(Xxh64(std::as_bytes(std::span<const char>(contents)))));
+  const std::string hash = HashText(Xxh64(std::as_bytes(std::span<const char>(contents))));
   return contents + "  \"checksum\": \"" + hash + "\"\n}\n";
 }
 

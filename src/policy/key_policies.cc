@@ -22,26 +22,11 @@ double Norm(std::span<const float> x) {
   return std::sqrt(sum);
 }
 
-// A policy that keeps the KEEP most important tokens.
-class KeepRanked : public RankedPolicy {
- public:
-  explicit KeepRanked(Amount keep) : keep_(keep) {}
-  bool needs_keys() const override { return true; }
-
- protected:
-  const Amount keep_;
-
- private:
-  void Assign(const PolicyTokens&, const PolicyLimits& limits, const Ranking& ranking,
-              std::span<uint8_t> width) const override {
-    CapWidths(AllBut(ranking.order, keep_.Of(MiddleTokens(limits))), kDroppedWidth, width);
-  }
-};
-
 class KeyDiff : public KeepRanked {
  public:
   using KeepRanked::KeepRanked;
   std::string name() const override { return SpecText("keydiff", {AmountText(keep_)}); }
+  bool needs_keys() const override { return true; }
 
   void Importance(const PolicyTokens& tokens, const PolicyLimits&,
                   std::span<double> importance) const override {
@@ -102,6 +87,7 @@ class LagKv : public KeepRanked {
   std::string name() const override {
     return SpecText("lagkv", {AmountText(keep_), std::to_string(lag_tokens_)});
   }
+  bool needs_keys() const override { return true; }
   bool needs_values() const override { return true; }
 
   void Importance(const PolicyTokens& tokens, const PolicyLimits& limits,

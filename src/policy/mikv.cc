@@ -7,21 +7,14 @@
 namespace kvant {
 namespace {
 
-class MiKv : public RankedPolicy {
+class MiKv : public TwoWidths {
  public:
   MiKv(Amount high, int high_width, int low_width)
-      : high_(high), high_width_(high_width), low_width_(low_width) {}
+      : TwoWidths(high_width, low_width), high_(high) {}
 
   std::string name() const override {
     return SpecText("mikv",
                     {AmountText(high_), std::to_string(high_width_), std::to_string(low_width_)});
-  }
-  bool needs_scores() const override { return true; }
-  std::vector<int> widths() const override { return {low_width_, high_width_}; }
-
-  void Importance(const PolicyTokens& tokens, const PolicyLimits&,
-                  std::span<double> importance) const override {
-    for (size_t i = 0; i < importance.size(); ++i) importance[i] = tokens.score[i];
   }
 
  private:
@@ -32,7 +25,6 @@ class MiKv : public RankedPolicy {
   }
 
   Amount high_;
-  int high_width_, low_width_;
 };
 
 }  // namespace

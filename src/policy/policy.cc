@@ -18,8 +18,6 @@ Status CheckSizes(const Policy& policy, const PolicyTokens& t) {
   const size_t tokens = t.position.size();
   KVANT_RETURN_IF_ERROR(CheckSize("widths", t.width.size(), tokens, false));
   KVANT_RETURN_IF_ERROR(CheckSize("scores", t.score.size(), tokens, !policy.needs_scores()));
-  KVANT_RETURN_IF_ERROR(CheckSize("key norms", t.key_norm.size(), tokens, true));
-  KVANT_RETURN_IF_ERROR(CheckSize("value norms", t.value_norm.size(), tokens, true));
   const bool rows = policy.needs_keys() || policy.needs_values() || !t.k.empty();
   if (rows && t.head_dim < 1) return Bad("head_dim " + std::to_string(t.head_dim));
   KVANT_RETURN_IF_ERROR(CheckSize("values of keys", t.k.size(),

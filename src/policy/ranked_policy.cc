@@ -86,4 +86,14 @@ void RankedPolicy::Choose(const PolicyTokens& tokens, const PolicyLimits& limits
   FitBudget(limits, widths(), order, width);
 }
 
+void KeepRanked::Assign(const PolicyTokens&, const PolicyLimits& limits, const Ranking& ranking,
+                        std::span<uint8_t> width) const {
+  CapWidths(AllBut(ranking.order, keep_.Of(MiddleTokens(limits))), kDroppedWidth, width);
+}
+
+void TwoWidths::Importance(const PolicyTokens& tokens, const PolicyLimits&,
+                           std::span<double> importance) const {
+  std::copy(tokens.score.begin(), tokens.score.end(), importance.begin());
+}
+
 }  // namespace kvant

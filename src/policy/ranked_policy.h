@@ -62,4 +62,30 @@ class RankedPolicy : public Policy {
                       const Ranking& ranking, std::span<uint8_t> width) const = 0;
 };
 
+// Keeps the KEEP most important tokens as they are and drops the others.
+class KeepRanked : public RankedPolicy {
+ public:
+  explicit KeepRanked(Amount keep) : keep_(keep) {}
+
+ protected:
+  const Amount keep_;
+
+ private:
+  void Assign(const PolicyTokens& tokens, const PolicyLimits& limits, const Ranking& ranking,
+              std::span<uint8_t> width) const override;
+};
+
+// Two widths by the score alone.
+class TwoWidths : public RankedPolicy {
+ public:
+  TwoWidths(int high_width, int low_width) : high_width_(high_width), low_width_(low_width) {}
+  bool needs_scores() const override { return true; }
+  std::vector<int> widths() const override { return {low_width_, high_width_}; }
+  void Importance(const PolicyTokens& tokens, const PolicyLimits& limits,
+                  std::span<double> importance) const override;
+
+ protected:
+  const int high_width_, low_width_;
+};
+
 }  // namespace kvant

@@ -49,9 +49,9 @@ class H2o : public RankedPolicy {
   bool mean_;
 };
 
-class SnapKv : public RankedPolicy {
+class SnapKv : public KeepRanked {
  public:
-  SnapKv(Amount keep, int pool_tokens) : keep_(keep), pool_tokens_(pool_tokens) {}
+  SnapKv(Amount keep, int pool_tokens) : KeepRanked(keep), pool_tokens_(pool_tokens) {}
 
   std::string name() const override {
     return SpecText("snapkv", {AmountText(keep_), std::to_string(pool_tokens_)});
@@ -73,12 +73,6 @@ class SnapKv : public RankedPolicy {
   }
 
  private:
-  void Assign(const PolicyTokens&, const PolicyLimits& limits, const Ranking& ranking,
-              std::span<uint8_t> width) const override {
-    CapWidths(AllBut(ranking.order, keep_.Of(MiddleTokens(limits))), kDroppedWidth, width);
-  }
-
-  Amount keep_;
   int pool_tokens_;
 };
 

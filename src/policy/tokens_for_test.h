@@ -26,8 +26,6 @@ struct OwnedTokens {
     return {.score = score,
             .position = position,
             .width = width,
-            .key_norm = {},
-            .value_norm = {},
             .k = k,
             .head_dim = head_dim,
             .v = v.empty() ? nullptr : v.data()};
