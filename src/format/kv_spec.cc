@@ -26,9 +26,32 @@ Status CheckCachedFormat(const Format& format, Side side, const KvSpec& spec, in
   return Status::Ok();
 }
 
+bool IsSkipped(const KvSpec& spec, int layer) {
+  const std::vector<int>& skipped = spec.skip_layers;
+  return std::find(skipped.begin(), skipped.end(), layer) != skipped.end();
+}
+
 std::string ShapeText(const KvGeometry& g) {
   return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
          std::to_string(g.head_dim) + " channels";
+}
+
+// A policy takes a narrower width to cost less, and the widest one less than f16.
+Status CheckPoolBytes(const MixedSpec& mixed, int head_dim) {
+  const auto bytes_of = [&](const FormatPair& pair) {
+    return MakePageLayout(pair.k, pair.v, head_dim, kPageTokens).page_bytes;
+  };
+  int wider = bytes_of({kFormatF16, kFormatF16});
+  for (const MixedPool& pool : mixed.pools) {
+    const int bytes = bytes_of(pool.formats);
+    if (bytes > wider) {
+      return Status::InvalidArgument("mixed widths: a page of width " + std::to_string(pool.width) +
+                                     " takes " + std::to_string(bytes) + " bytes, more than the " +
+                                     std::to_string(wider) + " of the next wider one");
+    }
+    wider = bytes;
+  }
+  return Status::Ok();
 }
 
 Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
@@ -52,7 +75,7 @@ Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
     KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.head_dim));
     KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.head_dim));
   }
-  return Status::Ok();
+  return spec.mixed == nullptr ? Status::Ok() : CheckPoolBytes(*spec.mixed, geometry.head_dim);
 }
 
 }  // namespace
@@ -95,14 +118,11 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
 }
 
 bool IsMixedLayer(const KvSpec& spec, int layer) {
-  return spec.mixed != nullptr && std::find(spec.skip_layers.begin(), spec.skip_layers.end(),
-                                            layer) == spec.skip_layers.end();
+  return spec.mixed != nullptr && !IsSkipped(spec, layer);
 }
 
 FormatPair LayerFormats(const KvSpec& spec, int layer) {
-  const bool skipped =
-      std::find(spec.skip_layers.begin(), spec.skip_layers.end(), layer) != spec.skip_layers.end();
-  if (skipped) return {kFormatF16, kFormatF16};
+  if (IsSkipped(spec, layer)) return {kFormatF16, kFormatF16};
   return spec.layers.empty() ? FormatPair{spec.k, spec.v} : spec.layers[static_cast<size_t>(layer)];
 }
 

@@ -57,10 +57,9 @@ Status CheckSide(const MixedSpec& mixed, const MixedPool& pool, Format FormatPai
   const Format& format = pool.formats.*side;
   const std::string name =
       "format " + FormatSpec(format) + " of width " + std::to_string(pool.width);
-  if (format.is_float() != (pool.width == 16) && format != kFormatF16) {
+  if ((pool.width == 16 || format.is_float()) && format != kFormatF16) {
     return Refuse(name + ": width 16 is f16 on both sides, the others are coded or f16");
   }
-  if (pool.width == 16 && format != kFormatF16) return Refuse(name + ": width 16 is f16");
   if (format.pre_rope) {
     return Refuse(name + " holds keys before RoPE (prerope), but pools mix positions");
   }

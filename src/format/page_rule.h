@@ -16,6 +16,9 @@
 
 namespace kvant {
 
+// Of a layer: longer ones are refused, so that pages of it can be counted in ints.
+inline constexpr int64_t kMaxLayerWindow = int64_t{1} << 32;
+
 struct PageRule {
   static constexpr int kAllPages = 1 << 30;
 

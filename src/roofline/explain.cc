@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "format/page_layout.h"
+#include "format/layer_layouts.h"
 #include "format/page_rule.h"
 
 namespace kvant {
@@ -15,28 +15,16 @@ int64_t ValuesPerToken(const KvGeometry& g) {
   return int64_t{2} * g.layers * g.kv_heads * g.head_dim;
 }
 
-// All layers of a cache have pages of one length.
-int PageTokensOf(const KvSpec& spec, const KvGeometry& g) {
-  int tokens = kPageTokens;
-  for (int layer = 0; layer < g.layers; ++layer) {
-    const FormatPair pair = LayerFormats(spec, layer);
-    tokens = std::max(tokens, PageTokensFor(pair.k, pair.v));
-  }
-  return tokens;
-}
-
-bool IsFloat(const FormatPair& pair) { return pair.k.is_float() && pair.v.is_float(); }
-
 // One layer of a cache, and how much of one sequence's `tokens` tokens it sees.
-struct Layer {
+struct Layer : LayerLayouts {
   Layer(const KvGeometry& g, const KvSpec& spec, int page_tokens,
         std::span<const int64_t> layer_windows, int layer, int64_t tokens_in)
-      : formats(LayerFormats(spec, layer)),
-        page(MakePageLayout(formats.k, formats.v, g.head_dim, page_tokens)),
+      : LayerLayouts(MakeLayerLayouts(LayerFormats(spec, layer), false, g.head_dim, page_tokens,
+                                      spec.sinks_tokens)),
         tokens(tokens_in) {
     const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
     if (window != 0) first_seen = std::max<int64_t>(0, tokens - window);
-    rule = PageRule::Of(page_tokens, !IsFloat(formats), spec.window_tokens, window);
+    rule = PageRule::Of(page_tokens, coded, spec.window_tokens, window);
   }
 
   // Of whole pages, from the first that is held; the last may be partly filled.
@@ -44,8 +32,6 @@ struct Layer {
     return tokens - int64_t{rule.FirstHeld(tokens)} * rule.page_tokens;
   }
 
-  FormatPair formats;
-  PageLayout page;  // stored
   int64_t tokens;
   int64_t first_seen = 0;  // by the query of the last token
   PageRule rule;
@@ -55,28 +41,28 @@ struct Layer {
 template <typename Visit>
 void ForEachLayer(const KvGeometry& g, const KvSpec& spec, std::span<const int64_t> layer_windows,
                   int64_t tokens, const Visit& visit) {
-  const int page_tokens = PageTokensOf(spec, g);
+  const int page_tokens = PageTokensOf(spec, g.layers);
   for (int layer = 0; layer < g.layers; ++layer) {
     visit(Layer(g, spec, page_tokens, layer_windows, layer, tokens));
   }
 }
 
 // Bytes of `tokens` tokens in float pages; their padding is not read.
-int64_t FloatBytes(const KvGeometry& g, const FormatPair& pair, int64_t tokens) {
-  return tokens * g.kv_heads * g.head_dim * (pair.k.bits + pair.v.bits) / 8;
+int64_t FloatBytes(const KvGeometry& g, const PageLayout& page, int64_t tokens) {
+  return tokens * g.kv_heads * g.head_dim * (page.k.format.bits + page.v.format.bits) / 8;
 }
 
 PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens, int64_t batch,
                 const Device& device, std::span<const int64_t> layer_windows) {
   PageCost cost;
-  const int page_tokens = PageTokensOf(spec, g);
+  const int page_tokens = PageTokensOf(spec, g.layers);
   int64_t code_bytes = 0, metadata_bytes = 0, page_bytes = 0;
   double held_bytes = 0, seen_bytes = 0;  // of one sequence, times page_tokens
   ForEachLayer(g, spec, layer_windows, context_tokens, [&](const Layer& layer) {
-    const SideLayout &k = layer.page.k, &v = layer.page.v;
+    const SideLayout &k = layer.stored.k, &v = layer.stored.v;
     code_bytes += g.kv_heads * (k.code_bytes() + v.code_bytes());
     metadata_bytes += g.kv_heads * (k.used_metadata_bytes() + v.used_metadata_bytes());
-    const int64_t layer_bytes = int64_t{g.kv_heads} * layer.page.page_bytes;
+    const int64_t layer_bytes = int64_t{g.kv_heads} * layer.stored.page_bytes;
     page_bytes += layer_bytes;
     held_bytes += static_cast<double>(layer_bytes) * static_cast<double>(layer.held_tokens());
     seen_bytes +=
@@ -98,16 +84,16 @@ PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens,
 void AddFloatLayer(const KvGeometry& g, const Layer& layer, HeldBytes* held) {
   const PageRule& rule = layer.rule;
   const int64_t pages = rule.PagesOf(layer.tokens) - rule.FirstOpen(layer.tokens);
-  const int64_t bytes = pages * g.kv_heads * layer.page.page_bytes;
-  const int64_t values = FloatBytes(g, layer.formats, layer.held_tokens());
+  const int64_t bytes = pages * g.kv_heads * layer.open.page_bytes;
+  const int64_t values = FloatBytes(g, layer.open, layer.held_tokens());
   held->code_bytes += values;
   held->padding_bytes += bytes - values;  // the unwritten end of the last page too
-  held->read_bytes += FloatBytes(g, layer.formats, layer.tokens - layer.first_seen);
+  held->read_bytes += FloatBytes(g, layer.open, layer.tokens - layer.first_seen);
 }
 
 void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const Layer& layer, HeldBytes* held) {
   const PageRule& rule = layer.rule;
-  const PageLayout& stored = layer.page;
+  const PageLayout& stored = layer.stored;
   const int64_t tokens = layer.tokens, first_seen = layer.first_seen;
   const int64_t heads_pages =
       int64_t{rule.SealedPages(tokens) - rule.FirstStored(tokens)} * g.kv_heads;
@@ -115,14 +101,10 @@ void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const Layer& layer, 
   held->metadata_bytes +=
       heads_pages * (stored.k.used_metadata_bytes() + stored.v.used_metadata_bytes());
   held->padding_bytes += heads_pages * (stored.k.padding_bytes() + stored.v.padding_bytes());
-  const FormatPair open = OpenFormats(layer.formats);
-  const auto float_page_bytes = [&](int page_tokens) {
-    return int64_t{g.kv_heads} * MakePageLayout(open.k, open.v, g.head_dim, page_tokens).page_bytes;
-  };
   held->window_bytes +=
-      int64_t{rule.PagesOf(tokens) - rule.FirstOpen(tokens)} * float_page_bytes(rule.page_tokens);
-  if (spec.sinks_tokens > 0 && rule.FirstHeld(tokens) == 0) {
-    held->sink_bytes += float_page_bytes(DivideUp(spec.sinks_tokens, kLaneBlock) * kLaneBlock);
+      int64_t{rule.PagesOf(tokens) - rule.FirstOpen(tokens)} * g.kv_heads * layer.open.page_bytes;
+  if (layer.has_sinks() && rule.FirstHeld(tokens) == 0) {
+    held->sink_bytes += int64_t{g.kv_heads} * layer.sink.page_bytes;
   }
   // Sinks are read from their own page, and never twice.
   const int open_page = rule.StoredEnd(rule.LastPage(tokens));
@@ -131,7 +113,8 @@ void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const Layer& layer, 
       std::max<int64_t>(0, std::min<int64_t>(spec.sinks_tokens, stored_end) - first_seen);
   const int64_t as_written = tokens - std::max(stored_end, first_seen) + sinks;
   const int64_t read_pages = std::max<int64_t>(0, open_page - first_seen / rule.page_tokens);
-  held->read_bytes += read_pages * g.kv_heads * stored.page_bytes + FloatBytes(g, open, as_written);
+  held->read_bytes +=
+      read_pages * g.kv_heads * stored.page_bytes + FloatBytes(g, layer.open, as_written);
 }
 
 // Which tokens of a sequence are kept as written, and what they add to the stored pages.
@@ -140,7 +123,7 @@ void ExplainKept(KvExplanation* e) {
   e->sinks.bytes = e->ledger.sink_bytes;
   bool any_coded = false;
   for (int layer = 0; layer < e->geometry.layers && !any_coded; ++layer) {
-    any_coded = !IsFloat(LayerFormats(e->spec, layer));
+    any_coded = IsCoded(LayerFormats(e->spec, layer));
   }
   if (any_coded) {
     const PageRule rule = PageRule::Of(e->page_tokens, true, e->spec.window_tokens, 0);
@@ -186,8 +169,8 @@ HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t token
   int64_t held_tokens = 0;  // of every layer
   ForEachLayer(geometry, spec, layer_windows, tokens, [&](const Layer& layer) {
     held_tokens += layer.held_tokens();
-    IsFloat(layer.formats) ? AddFloatLayer(geometry, layer, &held)
-                           : AddCodedLayer(geometry, spec, layer, &held);
+    !layer.coded ? AddFloatLayer(geometry, layer, &held)
+                 : AddCodedLayer(geometry, spec, layer, &held);
   });
   for (int64_t* bytes : {&held.code_bytes, &held.metadata_bytes, &held.padding_bytes,
                          &held.window_bytes, &held.sink_bytes}) {
@@ -251,7 +234,7 @@ Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
   e.layer_windows.assign(layer_windows.begin(), layer_windows.end());
   e.context_tokens = context_tokens;
   e.batch = batch;
-  e.page_tokens = PageTokensOf(spec, geometry);
+  e.page_tokens = PageTokensOf(spec, geometry.layers);
   e.device = device;
   e.f16 = CostOf(geometry, KvSpec{}, context_tokens, batch, device, layer_windows);
   e.kv = CostOf(geometry, spec, context_tokens, batch, device, layer_windows);

@@ -1,4 +1,4 @@
-#include "cache/layer_layouts.h"
+#include "format/layer_layouts.h"
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ int PageTokensOf(const KvSpec& spec, int layers) {
 LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, int head_dim,
                               int page_tokens, int sinks_tokens) {
   LayerLayouts layouts;
-  layouts.coded = is_mixed || !formats.k.is_float() || !formats.v.is_float();
+  layouts.coded = is_mixed || IsCoded(formats);
   layouts.stored = MakePageLayout(formats.k, formats.v, head_dim, page_tokens);
   layouts.open = layouts.stored;
   if (!layouts.coded) return layouts;

@@ -6,6 +6,10 @@
 
 namespace kvant {
 
+inline bool IsCoded(const FormatPair& formats) {
+  return !formats.k.is_float() || !formats.v.is_float();
+}
+
 struct LayerLayouts {
   bool coded = false;             // false: float on both sides, neither sinks nor window
   PageLayout open, stored, sink;  // sink: where the layer has sinks
