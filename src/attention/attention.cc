@@ -260,6 +260,22 @@ Status CheckRope(std::span<const AttentionTask> tasks, int head_dim) {
   return Status::Ok();
 }
 
+// Probabilities have places by position.
+Status CheckProbabilities(std::span<const AttentionTask> tasks) {
+  for (const AttentionTask& task : tasks) {
+    int64_t end = 0;
+    for (const Run& run : task.view.runs) {
+      if (task.probabilities == nullptr || run.empty()) continue;
+      if (run.first_position + run.first_token < end) {
+        return Status::Unsupported(
+            "attention cannot tell the probabilities of tokens that lie in no order of position");
+      }
+      end = run.first_position + run.end_token;
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int threads,
@@ -288,6 +304,7 @@ Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int thr
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace) {
   KVANT_RETURN_IF_ERROR(CheckRope(tasks, head_dim));
+  KVANT_RETURN_IF_ERROR(CheckProbabilities(tasks));
   KVANT_RETURN_IF_ERROR(workspace.Prepare(tasks, pool.threads(), PaddedDim(head_dim)));
   Step step(tasks, workspace.plan_, head_dim, softmax_scale, workspace.queries_.as<float>(),
             workspace.states_.as<float>());

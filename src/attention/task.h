@@ -19,9 +19,9 @@ struct AttentionTask {
   float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
   int64_t out_query_stride = 0;
 
-  // Optional: what each row gives each token, the softmax's probabilities. [queries][group_ratio]
-  // rows of probability_stride >= view.end_position() floats, of which [0, view.end_position()) are
-  // written, by absolute position: 0 for what the row does not see.
+  // Optional: each row's probabilities. [queries][group_ratio] rows of probability_stride floats,
+  // at least view.end_position(), of which [0, view.end_position()) are written, by absolute
+  // position: 0 for what the row does not see. Runs must then follow each other by position.
   float* probabilities = nullptr;
   int64_t probability_stride = 0;
 

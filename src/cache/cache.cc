@@ -17,16 +17,28 @@ int FirstLayerWith(bool Format::*feature, const KvSpec& spec, int layers) {
   return layer;
 }
 
-Status CheckWindows(const KvGeometry& g, std::span<const int64_t> layer_windows) {
+// Pools of several widths hold tokens in any order, and a layer that sees a window wants them by
+// position.
+Status CheckWindows(const KvGeometry& g, const KvSpec& spec,
+                    std::span<const int64_t> layer_windows) {
   if (layer_windows.empty()) return Status::Ok();
   if (layer_windows.size() != static_cast<size_t>(g.layers)) {
     return Status::InvalidArgument("windows of " + std::to_string(layer_windows.size()) +
                                    " layers are given for a cache of " + std::to_string(g.layers));
   }
-  for (const int64_t window : layer_windows) {
-    if (window >= 0) continue;
-    return Status::InvalidArgument("a layer's window of " + std::to_string(window) +
-                                   " tokens is negative");
+  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
+    const std::string window = std::to_string(layer_windows[layer]);
+    if (layer_windows[layer] < 0) {
+      return Status::InvalidArgument("a layer's window of " + window + " tokens is negative");
+    }
+    if (layer_windows[layer] > kMaxLayerWindow) {
+      return Status::InvalidArgument("a layer's window of " + window + " tokens is more than 2^32");
+    }
+    if (layer_windows[layer] == 0 || !IsMixedLayer(spec, static_cast<int>(layer))) continue;
+    return Status::InvalidArgument(
+        "layer " + std::to_string(layer) + " sees only the newest " + window +
+        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
+        "(kv-skip-layers)");
   }
   return Status::Ok();
 }
@@ -106,10 +118,9 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     return Status::InvalidArgument("a KV budget of " + std::to_string(options.budget_bytes) +
                                    " bytes is negative");
   }
-  KVANT_RETURN_IF_ERROR(CheckWindows(geometry, options.layer_windows));
+  KVANT_RETURN_IF_ERROR(CheckWindows(geometry, spec, options.layer_windows));
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
   KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
-  if (spec.mixed != nullptr) KVANT_RETURN_IF_ERROR(CheckMixedWindows(spec, options.layer_windows));
   auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
   impl->page_tokens = PageTokensOf(spec, geometry.layers);
   impl->window_pages = DivideUp(spec.window_tokens, impl->page_tokens);

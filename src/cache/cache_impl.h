@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "cache/cache.h"
-#include "cache/layer_layouts.h"
 #include "cache/mixed_layer.h"
 #include "cache/page_pool.h"
 #include "cache/pool_edit.h"
 #include "cache/sequence.h"
 #include "codec/fitted_table.h"
+#include "format/layer_layouts.h"
 #include "format/page_rule.h"
 
 namespace kvant {
@@ -131,6 +131,10 @@ struct Cache::Impl {
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
   int64_t recoded_tokens = 0;                        // of the ledger
 
+  // Whether the running step does: only then does what is held change, beside the tokens written.
+  bool OpensPages(const Sequence& seq) const {
+    return PagesOf(seq.length) != PagesOf(seq.length + seq.step_tokens);
+  }
   // Pages that `length` tokens touch.
   int PagesOf(int64_t length) const {
     return static_cast<int>((length + page_tokens - 1) / page_tokens);

@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 
+#include "base/float16.h"
 #include "cache/cache_impl.h"
 #include "cache/head_tokens.h"
 #include "cache/pool_edit.h"
@@ -16,16 +17,14 @@
 namespace kvant {
 namespace {
 
-constexpr float kMaxF16 = 65504.0f;
-
 // One token for the pool that takes it. A decoded value may lie half a step above the largest f16.
 void PutToken(const HeadTokens& tokens, size_t i, int head_dim, TokenReader& reader,
               PoolChange& change) {
   const TokenReader::Row row = reader.Read(tokens.place(i));
   change.positions.push_back(tokens.position(i));
   for (int c = 0; c < head_dim; ++c) {
-    change.k.push_back(std::clamp(row.k[c], -kMaxF16, kMaxF16));
-    change.v.push_back(std::clamp(row.v[c], -kMaxF16, kMaxF16));
+    change.k.push_back(std::clamp(row.k[c], -kF16Max, kF16Max));
+    change.v.push_back(std::clamp(row.v[c], -kF16Max, kF16Max));
   }
 }
 
@@ -82,26 +81,12 @@ Result<MixedChange> PlanChange(const MixedSource& source, const MixedSpec& spec,
 
 // ---- Creation
 
-// Pools hold tokens in any order, and a layer that sees a window wants them by position.
-Status CheckMixedWindows(const KvSpec& spec, std::span<const int64_t> layer_windows) {
-  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
-    if (layer_windows[layer] == 0 || !IsMixedLayer(spec, static_cast<int>(layer))) continue;
-    return Status::InvalidArgument(
-        "layer " + std::to_string(layer) + " sees only the newest " +
-        std::to_string(layer_windows[layer]) +
-        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
-        "(kv-skip-layers)");
-  }
-  return Status::Ok();
-}
-
 void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore& layer) {
-  layer.coded = true;
   layer.mixed = std::make_unique<MixedLayer>();
   MixedLayer& mixed = *layer.mixed;
   mixed.tail_pool = PoolFor(layer.open, PageUse::kTail, false);
   constexpr int64_t kPositionBytes = sizeof(int32_t);
-  mixed.token_bytes[16] = layer.open.page_bytes / kPageTokens + kPositionBytes;
+  mixed.token_bytes[kWrittenWidth] = layer.open.page_bytes / kPageTokens + kPositionBytes;
   for (const MixedPool& from : spec.mixed->pools) {
     MixedLayer::Pool& pool = mixed.pools.emplace_back();
     pool.width = from.width;

@@ -11,6 +11,7 @@
 #include "cache/token_writer.h"
 #include "codec/codec.h"
 #include "codec/rotation.h"
+#include "codec/token_copy.h"
 
 namespace kvant {
 
@@ -110,19 +111,6 @@ class PageTurner {
   AlignedBuffer rows_;          // [page_tokens][head_dim]
   AlignedBuffer open_;          // K of one page, as written
 };
-
-// The first tokens of one float page into another.
-void CopyTokens(const PageLayout& layout, const std::byte* from, int tokens, std::byte* to) {
-  const auto copy = [&](const SideLayout& side, int offset) {
-    for (int t = 0; t < tokens; ++t) {
-      for (int c = 0; c < side.head_dim; ++c) {
-        StoreFloatValue(side, to + offset, t, c, LoadFloatValue(side, from + offset, t, c));
-      }
-    }
-  };
-  copy(layout.k, 0);
-  copy(layout.v, layout.v_offset_bytes);
-}
 
 }  // namespace
 
@@ -296,8 +284,9 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
   }
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     if (!layer.coded && gap.partial && !gap.LosesNext(head)) {
-      CopyTokens(layer.open, head.open[gap.first], static_cast<int>(keep_tokens % page_tokens),
-                 head.open[gap.behind()]);
+      for (int t = 0; t < keep_tokens % page_tokens; ++t) {
+        CopyToken(layer.open, head.open[gap.first], t, head.open[gap.behind()], t);
+      }
     }
     impl_->CloseGap(layer, head, gap);
     head.written_tokens = length;

@@ -19,12 +19,9 @@ using testing::NewSequence;
 using testing::PictureOf;
 using testing::Timeline;
 using testing::Tokens;
+using testing::UsualRopes;
 
 constexpr KvGeometry kSmall{2, 2, 64, 2};
-
-std::vector<Rope> UsualRopes(const KvGeometry& g) {
-  return std::vector<Rope>(static_cast<size_t>(g.layers), UsualRope(g.head_dim));
-}
 
 // Normal keys with a channel that stands out, turned by their positions; the same content at
 // `position + moved` and at `position` differs by the turn alone.

@@ -116,6 +116,7 @@ void Cache::Impl::AddDemand(const Sequence& seq, const LayerStore& layer,
 // Pages that stay are reserved before those that one layer needs for a moment: each demand makes
 // slabs of its own, and those of the passing one become empty as a whole.
 Status Cache::Impl::ReservePages(Sequence& seq) const {
+  if (!OpensPages(seq)) return Status::Ok();
   std::vector<PageDemand> demand(pools.size());
   for (const LayerStore& layer : layers) AddDemand(seq, layer, demand);
   const auto reserve = [&](size_t pool, int64_t pages) {
@@ -300,6 +301,7 @@ void Cache::Release(SequenceId id, int layer, int kv_head) {
 void Cache::Impl::ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadPages& head) const {
   const PageRule& rule = layer.rule;
   assert(head.sealed == rule.SealedPages(head.written_tokens));
+  if (!OpensPages(seq)) return;
   const auto release = [&](int pool, std::byte** pages, int made, int first_held, int& dropped) {
     const int begin = std::max(made, dropped);
     if (begin >= first_held) return;
@@ -337,16 +339,18 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
   Sequence* seq = impl_->Find(id);
   assert(seq != nullptr && seq->step_tokens == new_tokens);
   (void)new_tokens;
-  impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
-    impl_->ReleaseStepPages(*seq, layer, head);
-    impl_->CloseHead(*seq, layer, head);
-  });
+  const bool more_pages = impl_->OpensPages(*seq);
+  if (more_pages) {
+    impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
+      impl_->ReleaseStepPages(*seq, layer, head);
+      impl_->CloseHead(*seq, layer, head);
+    });
+  }
   impl_->CancelReservations(*seq);
   const int64_t after = seq->length + seq->step_tokens;
   const int64_t before = seq->length;
   seq->length = after;
   seq->step_tokens = 0;
-  const bool more_pages = impl_->PagesOf(before) != impl_->PagesOf(after);
   if (more_pages) impl_->Compact(*seq);
   if (more_pages || before / impl_->page_tokens != after / impl_->page_tokens) {
     impl_->Regroup(*seq, before);

@@ -228,4 +228,9 @@ inline void* AllocateZeroed(size_t alignment, size_t bytes) {
   return block;
 }
 
+// Of a model without a file: one rope for all layers.
+inline std::vector<Rope> UsualRopes(const KvGeometry& g) {
+  return std::vector<Rope>(static_cast<size_t>(g.layers), UsualRope(g.head_dim));
+}
+
 }  // namespace kvant::testing

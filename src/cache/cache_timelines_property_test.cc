@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/cache_testing.h"
-#include "cache/snapshot.h"
+#include "cache/snapshot_testing.h"
 
 namespace kvant {
 namespace {
@@ -198,19 +198,12 @@ class World {
     if (possible) ++shifts_;
   }
   void Save(SequenceId id, const Line& line) {
-    saved_.clear();
-    const Status status = cache_->Save(id, {}, [&](std::span<const std::byte> part) {
-      saved_.insert(saved_.end(), part.begin(), part.end());
-      return Status::Ok();
-    });
-    RC_ASSERT(status.ok());
+    saved_ = testing::Saved(*cache_, id);
     saved_line_ = line;
   }
   void Restore() {
     if (saved_.empty() || live_.size() >= 5) return;
-    const Result<Snapshot> snapshot = ParseSnapshot(saved_);
-    RC_ASSERT(snapshot.ok());
-    const Result<SequenceId> id = cache_->Restore(*snapshot);
+    const Result<SequenceId> id = testing::RestoreInto(*cache_, saved_);
     RC_ASSERT(id.ok());
     live_[*id] = saved_line_;
   }

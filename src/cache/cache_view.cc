@@ -73,14 +73,17 @@ const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_
 int64_t Cache::bytes_read_per_token(SequenceId id) const {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr || seq->length == 0) return 0;
+  const int kv_heads = impl_->geometry.kv_heads;
   int64_t bytes = 0;
   for (int layer = 0; layer < impl_->geometry.layers; ++layer) {
-    const HeadView view = View(id, layer, 0, (seq->length - 1) / impl_->page_tokens);
-    const int64_t window = impl_->layers[static_cast<size_t>(layer)].window_tokens;
+    const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
+    const int64_t window = store.window_tokens;
     const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, seq->length - window);
-    int64_t head_bytes = 0;
-    for (const Run& run : view.runs) head_bytes += BytesFrom(run, begin);
-    bytes += head_bytes * impl_->geometry.kv_heads;
+    const int unlike_heads = store.mixed == nullptr ? 1 : kv_heads;  // others hold as much
+    for (int head = 0; head < unlike_heads; ++head) {
+      const HeadView view = View(id, layer, head, (seq->length - 1) / impl_->page_tokens);
+      for (const Run& run : view.runs) bytes += BytesFrom(run, begin) * (kv_heads / unlike_heads);
+    }
   }
   return bytes;
 }

@@ -19,6 +19,7 @@ using testing::kWindowFormats;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
+using testing::RandomTwins;
 using testing::RunStep;
 using testing::Timeline;
 using testing::Tokens;
@@ -286,11 +287,7 @@ class CacheWindowRandom : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(CacheWindowRandom, EveryQuerySeesWhatItWouldIfAllWereKept) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t n) { return static_cast<uint32_t>(random() % n); };
-  const int64_t sizes[] = {0, 1, 5, 64, 65, 66, 100, 129, 200, 512};
-  KvSpec spec = MakeSpec(kWindowFormats[below(6)], kWindowFormats[below(6)],
-                         static_cast<int>(below(65)), 64 * static_cast<int>(below(3)));
-  if (below(3) == 0) spec.skip_layers = {1};
-  Twins twins({3, 1, 16, 1}, spec, {sizes[below(10)], sizes[below(10)], sizes[1 + below(9)]}, 1500);
+  Twins twins = RandomTwins(below);
   Cache &narrow = *twins.narrow, &wide = *twins.wide;
   struct Line {
     SequenceId wide;

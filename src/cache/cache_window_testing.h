@@ -105,4 +105,17 @@ struct Twins {
 inline const char* const kWindowFormats[] = {"int4", "f16",   "q4_0", "int2:channel:g32",
                                              "f32",  "tq4:n8"};
 
+// Three layers with windows, formats, sinks and an f16 window of any size. below(n): 0 to n - 1.
+template <typename Below>
+Twins RandomTwins(const Below& below) {
+  const int64_t sizes[] = {0, 1, 5, 64, 65, 66, 100, 129, 200, 512};
+  const char* const k = kWindowFormats[below(6)];
+  const char* const v = kWindowFormats[below(6)];
+  const int sinks = static_cast<int>(below(65)), window = 64 * static_cast<int>(below(3));
+  KvSpec spec = MakeSpec(k, v, sinks, window);
+  if (below(3) == 0) spec.skip_layers = {1};
+  const int64_t first = sizes[below(10)], second = sizes[below(10)], third = sizes[1 + below(9)];
+  return Twins({3, 1, 16, 1}, spec, {first, second, third}, 1500);
+}
+
 }  // namespace kvant::testing

@@ -6,11 +6,12 @@
 #include <random>
 
 #include "cache/cache_window_testing.h"
-#include "cache/snapshot.h"
+#include "cache/snapshot_testing.h"
 
 namespace kvant {
 namespace {
 
+using testing::Bytes;
 using testing::ExpectPoolsBalance;
 using testing::ExtendTo;
 using testing::kWindowFormats;
@@ -18,34 +19,15 @@ using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
 using testing::PictureOf;
+using testing::RandomTwins;
+using testing::RestoreInto;
+using testing::Saved;
 using testing::Timeline;
 using testing::Tokens;
 using testing::Twins;
 using testing::UsedPages;
+using testing::UsualRopes;
 using testing::Windows;
-
-using Bytes = std::vector<std::byte>;
-
-Bytes Saved(const Cache& cache, SequenceId seq) {
-  Bytes bytes;
-  const Status status = cache.Save(seq, {}, [&](std::span<const std::byte> part) {
-    bytes.insert(bytes.end(), part.begin(), part.end());
-    return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
-  return bytes;
-}
-
-Result<SequenceId> RestoreInto(Cache& cache, const Bytes& bytes) {
-  const Result<Snapshot> snapshot = ParseSnapshot(bytes);
-  if (!snapshot.ok()) return snapshot.status();
-  return cache.Restore(*snapshot);
-}
-
-std::vector<Rope> RopesOf(const Cache& cache) {
-  const KvGeometry& g = cache.geometry();
-  return std::vector<Rope>(static_cast<size_t>(g.layers), UsualRope(g.head_dim));
-}
 
 // ---- Snapshots
 
@@ -161,7 +143,7 @@ TEST(CacheWindowShift, WhatTheWindowStillHoldsMovesAndWhatItDoesNotIsRefused) {
     for (const int64_t keep : {5, 64, 128}) {
       for (int pages = 1; pages < 14; ++pages) {
         Twins twins({2, 1, 16, 1}, MakeSpec(format, format, 5, 64), {200, 0}, 2000);
-        const std::vector<Rope> ropes = RopesOf(*twins.narrow);
+        const std::vector<Rope> ropes = UsualRopes(twins.narrow->geometry());
         Timeline tokens = Tokens(1500);
         const SequenceId n = NewSequence(*twins.narrow), w = NewSequence(*twins.wide);
         ExtendTo(*twins.narrow, n, tokens, 1024, 100);
@@ -205,13 +187,9 @@ class CacheWindowTimelines : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(CacheWindowTimelines, SavedShiftedAndCutSeeWhatTheyWouldIfAllWereKept) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t n) { return static_cast<uint32_t>(random() % n); };
-  const int64_t sizes[] = {0, 1, 5, 64, 65, 66, 100, 129, 200, 512};
-  KvSpec spec = MakeSpec(kWindowFormats[below(6)], kWindowFormats[below(6)],
-                         static_cast<int>(below(65)), 64 * static_cast<int>(below(3)));
-  if (below(3) == 0) spec.skip_layers = {1};
-  Twins twins({3, 1, 16, 1}, spec, {sizes[below(10)], sizes[below(10)], sizes[1 + below(9)]}, 1500);
+  Twins twins = RandomTwins(below);
   Cache &narrow = *twins.narrow, &wide = *twins.wide;
-  const std::vector<Rope> ropes = RopesOf(narrow);
+  const std::vector<Rope> ropes = UsualRopes(narrow.geometry());
   struct Line {
     SequenceId wide;
     Timeline tokens;

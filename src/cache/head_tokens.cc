@@ -1,23 +1,13 @@
 #include "cache/head_tokens.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "codec/codec.h"
 
 namespace kvant {
-namespace {
 
-float Norm(const float* values, int count) {
-  double sum = 0;
-  for (int c = 0; c < count; ++c) sum += static_cast<double>(values[c]) * values[c];
-  return static_cast<float>(std::sqrt(sum));
-}
-
-}  // namespace
-
-TokenReader::TokenReader(const MixedSource& source)
-    : source_(source), decoded_(2 * source.layer.pools.size() + 2) {}
+TokenReader::TokenReader(const MixedSource& source, bool reads_values)
+    : source_(source), reads_values_(reads_values), decoded_(2 * source.layer.pools.size() + 2) {}
 
 TokenReader::Row TokenReader::Read(const TokenPlace& place) {
   const size_t pools = source_.layer.pools.size();
@@ -43,26 +33,30 @@ TokenReader::Row TokenReader::ReadFrom(size_t kind, const PageLayout& layout, co
   const int head_dim = layout.k.head_dim;
   if (at_hand.page != page) {
     at_hand.k.resize(static_cast<size_t>(layout.tokens) * static_cast<size_t>(head_dim));
-    at_hand.v.resize(at_hand.k.size());
     DecodeSide(layout.k, page, at_hand.k.data(), head_dim);
-    DecodeSide(layout.v, page + layout.v_offset_bytes, at_hand.v.data(), head_dim);
+    if (reads_values_) {
+      at_hand.v.resize(at_hand.k.size());
+      DecodeSide(layout.v, page + layout.v_offset_bytes, at_hand.v.data(), head_dim);
+    }
     at_hand.page = page;
   }
-  return {at_hand.k.data() + token * head_dim, at_hand.v.data() + token * head_dim};
+  return {at_hand.k.data() + token * head_dim,
+          reads_values_ ? at_hand.v.data() + token * head_dim : nullptr};
 }
 
 HeadTokens::HeadTokens(const MixedSource& source, const Policy& policy)
     : head_dim_(source.open.k.head_dim) {
   const int64_t closing = source.closing_page * kPageTokens, window = closing + kPageTokens;
   for (int64_t t = 0; t < std::min(source.sinks_tokens, source.length); ++t) {
-    Add(t, 16, {TokenPlace::kSink, 0, t});
+    Add(t, kWrittenWidth, {TokenPlace::kSink, 0, t});
   }
   AddStored(source);
   for (int64_t t = std::max(source.sinks_tokens, closing); t < window; ++t) {
     Add(t, source.layer.pools.front().width, {TokenPlace::kClosing, 0, t});
   }
-  for (int64_t t = window; t < source.length; ++t) Add(t, 16, {TokenPlace::kWindow, 0, t});
-  if (policy.needs_keys() || policy.needs_values()) Decode(source);
+  for (int64_t t = window; t < source.length; ++t)
+    Add(t, kWrittenWidth, {TokenPlace::kWindow, 0, t});
+  if (policy.needs_keys() || policy.needs_values()) Decode(source, policy.needs_values());
 }
 
 void HeadTokens::Add(int64_t position, int width, const TokenPlace& place) {
@@ -91,14 +85,12 @@ void HeadTokens::AddStored(const MixedSource& source) {
   }
 }
 
-void HeadTokens::Decode(const MixedSource& source) {
-  TokenReader reader(source);
+void HeadTokens::Decode(const MixedSource& source, bool with_values) {
+  TokenReader reader(source, with_values);
   for (const TokenPlace& place : place_) {
     const TokenReader::Row row = reader.Read(place);
     k_.insert(k_.end(), row.k, row.k + head_dim_);
-    v_.insert(v_.end(), row.v, row.v + head_dim_);
-    key_norm_.push_back(Norm(row.k, head_dim_));
-    value_norm_.push_back(Norm(row.v, head_dim_));
+    if (with_values) v_.insert(v_.end(), row.v, row.v + head_dim_);
   }
 }
 
@@ -106,8 +98,6 @@ PolicyTokens HeadTokens::view() const {
   PolicyTokens tokens;
   tokens.position = position_;
   tokens.width = width_;
-  tokens.key_norm = key_norm_;
-  tokens.value_norm = value_norm_;
   tokens.k = k_;
   tokens.head_dim = head_dim_;
   tokens.v = v_.empty() ? nullptr : v_.data();

@@ -39,10 +39,11 @@ struct MixedSource {
 // Decodes tokens by their place, a page at a time: the last page of each kind stays at hand.
 class TokenReader {
  public:
-  explicit TokenReader(const MixedSource& source);
+  // reads_values: false leaves V out.
+  explicit TokenReader(const MixedSource& source, bool reads_values = true);
 
   struct Row {
-    const float *k, *v;  // [head_dim], valid until the next Read
+    const float *k, *v;  // [head_dim], valid until the next Read; v null where V is left out
   };
   Row Read(const TokenPlace& place);
 
@@ -54,6 +55,7 @@ class TokenReader {
   Row ReadFrom(size_t kind, const PageLayout& layout, const std::byte* page, int64_t token);
 
   const MixedSource source_;
+  const bool reads_values_;
   std::vector<DecodedPage> decoded_;  // coded pages and tails of each pool, open pages, sinks
 };
 
@@ -71,12 +73,12 @@ class HeadTokens {
  private:
   void Add(int64_t position, int width, const TokenPlace& place);
   void AddStored(const MixedSource& source);
-  void Decode(const MixedSource& source);
+  void Decode(const MixedSource& source, bool with_values);
 
   std::vector<int32_t> position_;
   std::vector<uint8_t> width_;
   std::vector<TokenPlace> place_;
-  std::vector<float> k_, v_, key_norm_, value_norm_;  // empty unless the policy asks for them
+  std::vector<float> k_, v_;  // empty unless the policy asks for them
   int head_dim_ = 0;
 };
 

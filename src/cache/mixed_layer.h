@@ -1,9 +1,7 @@
 // MixedLayer: how a layer stores tokens of several widths.
 #pragma once
 
-#include <array>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "codec/fitted_table.h"
@@ -22,7 +20,7 @@ struct MixedLayer {
   };
   std::vector<Pool> pools;  // wider first
   int tail_pool = -1;       // of pages as written
-  std::array<int64_t, 17> token_bytes = {};
+  decltype(PolicyLimits::token_bytes) token_bytes = {};
 
   // Of a width that has a pool.
   size_t PoolOf(int width) const {
@@ -31,9 +29,5 @@ struct MixedLayer {
     return i;
   }
 };
-
-// kInvalidArgument for a layer of several widths that sees its newest tokens alone.
-// layer_windows: as CacheOptions.
-Status CheckMixedWindows(const KvSpec& spec, std::span<const int64_t> layer_windows);
 
 }  // namespace kvant

@@ -12,11 +12,9 @@ namespace {
 
 int64_t PagesOf(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
-void CopyBothSides(const PageLayout& layout, const std::byte* from, int64_t from_token,
-                   std::byte* to, int64_t to_token) {
-  const int a = static_cast<int>(from_token), b = static_cast<int>(to_token);
-  CopyToken(layout.k, from, a, to, b);
-  CopyToken(layout.v, from + layout.v_offset_bytes, a, to + layout.v_offset_bytes, b);
+void CopyTokenAt(const PageLayout& layout, const std::byte* from, int64_t from_token, std::byte* to,
+                 int64_t to_token) {
+  CopyToken(layout, from, static_cast<int>(from_token), to, static_cast<int>(to_token));
 }
 
 void DropPages(const PoolPages& pages, int64_t keep, HeadPool& pool) {
@@ -126,13 +124,13 @@ void PoolEdit::OwnWrittenPages() {
 void PoolEdit::TakeOut() {
   const auto positions = pool_.positions.begin();
   for (const SlotMove& move : coded_moves_) {
-    CopyBothSides(pages_.layout, pool_.pages[static_cast<size_t>(move.from / kPageTokens)],
-                  move.from % kPageTokens, pool_.pages[static_cast<size_t>(move.to / kPageTokens)],
-                  move.to % kPageTokens);
+    CopyTokenAt(pages_.layout, pool_.pages[static_cast<size_t>(move.from / kPageTokens)],
+                move.from % kPageTokens, pool_.pages[static_cast<size_t>(move.to / kPageTokens)],
+                move.to % kPageTokens);
     positions[move.to] = positions[move.from];
   }
   for (const SlotMove& move : tail_moves_) {
-    CopyBothSides(pages_.open, pool_.tail, move.from, pool_.tail, move.to);
+    CopyTokenAt(pages_.open, pool_.tail, move.from, pool_.tail, move.to);
     positions[pool_.coded_tokens + move.to] = positions[pool_.coded_tokens + move.from];
   }
   pool_.positions.erase(positions + coded_left_, positions + pool_.coded_tokens);
@@ -170,8 +168,8 @@ void PoolEdit::CodeTail() {
     const int64_t room = kPageTokens - last_tokens;
     for (int64_t t = 0; t < kPageTokens; ++t) {
       const bool fits = t < room;
-      CopyBothSides(layout, page, t, fits ? pool_.pages.back() : page,
-                    fits ? last_tokens + t : t - room);
+      CopyTokenAt(layout, page, t, fits ? pool_.pages.back() : page,
+                  fits ? last_tokens + t : t - room);
     }
   }
   pool_.pages.push_back(page);

@@ -77,20 +77,22 @@ uint64_t Cache::Impl::CalibrationHash() const {
     return layer.stored.k.format.needs_calibration() || layer.stored.v.format.needs_calibration();
   });
   if (!needed) return 0;
-  ByteWriter all;
-  all.Number(spec.calibration->model_hash);
+  Xxh64Stream all;
+  const auto number = [&](const auto& n) { all.Add(std::as_bytes(std::span(&n, 1))); };
+  const auto array = [&](const auto& values) { all.Add(std::as_bytes(std::span(values))); };
+  number(spec.calibration->model_hash);
   for (const LayerCalibration& layer : spec.calibration->layers) {
     for (const auto* side : {&layer.k_levels, &layer.v_levels}) {
       for (const FittedLevels& levels : *side) {
-        all.Number(levels.sigma);
-        all.Array(levels.levels);
+        number(levels.sigma);
+        array(levels.levels);
       }
     }
-    all.Array(layer.k_factors);
-    all.Array(layer.k_rotation);
-    all.Array(layer.v_rotation);
+    array(layer.k_factors);
+    array(layer.k_rotation);
+    array(layer.v_rotation);
   }
-  return Xxh64(all.bytes());
+  return all.Hash();
 }
 
 // Pages that hold every layer's heads, which are all alike.

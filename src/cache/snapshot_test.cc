@@ -7,15 +7,18 @@
 
 #include "base/xxh64.h"
 #include "cache/cache_testing.h"
+#include "cache/snapshot_testing.h"
 
 namespace kvant {
 namespace {
 
+using testing::Bytes;
 using testing::ExpectPoolsBalance;
 using testing::ExtendTo;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
+using testing::RestoreInto;
 using testing::ScopedAllocate;
 using testing::SoloPicture;
 using testing::Timeline;
@@ -25,23 +28,9 @@ using testing::UsedPages;
 constexpr KvGeometry kSmall{2, 2, 64, 4};
 constexpr uint64_t kModel = 0x1234;
 
-using Bytes = std::vector<std::byte>;
-
 Bytes Saved(const Cache& cache, SequenceId seq,
             const SnapshotLabel& label = {.model_hash = kModel}) {
-  Bytes bytes;
-  const Status status = cache.Save(seq, label, [&](std::span<const std::byte> part) {
-    bytes.insert(bytes.end(), part.begin(), part.end());
-    return Status::Ok();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
-  return bytes;
-}
-
-Result<SequenceId> RestoreInto(Cache& cache, std::span<const std::byte> bytes) {
-  const Result<Snapshot> snapshot = ParseSnapshot(bytes);
-  if (!snapshot.ok()) return snapshot.status();
-  return cache.Restore(*snapshot);
+  return testing::Saved(cache, seq, label);
 }
 
 // A cache with a sequence of `length` tokens.

@@ -86,4 +86,11 @@ void CopyToken(const SideLayout& s, const std::byte* from, int from_token, std::
   }
 }
 
+void CopyToken(const PageLayout& layout, const std::byte* from, int from_token, std::byte* to,
+               int to_token) {
+  CopyToken(layout.k, from, from_token, to, to_token);
+  CopyToken(layout.v, from + layout.v_offset_bytes, from_token, to + layout.v_offset_bytes,
+            to_token);
+}
+
 }  // namespace kvant

@@ -14,5 +14,8 @@ namespace kvant {
 // this layout and may be the same. REQUIRES: layout.format.by_token().
 void CopyToken(const SideLayout& layout, const std::byte* from, int from_token, std::byte* to,
                int to_token);
+// The same for both sides of a page.
+void CopyToken(const PageLayout& layout, const std::byte* from, int from_token, std::byte* to,
+               int to_token);
 
 }  // namespace kvant

@@ -112,6 +112,26 @@ TEST(MixedAttention, EqualsF64OverTheDecodedTokensOfEveryPool) {
   }
 }
 
+TEST(MixedAttention, ProbabilitiesByPositionAreRefused) {
+  auto pool = std::move(ThreadPool::Create(1).value());
+  auto cache = testing::MakeCache(kShape, MakeMixedSpec(kTokenPools, HashedWidth));
+  const SequenceId seq = NewSequence(*cache);
+  Fill(*cache, seq, 300);
+  const std::vector<float> q = RandomValues(64, 9);
+  std::vector<float> out(64), probabilities(300, -1.0f);
+  AttentionTask task;
+  task.view = cache->View(seq, 0, 0, 299 / kPageTokens);
+  task.first_position = 299;
+  task.queries = 1;
+  task.q = q.data();
+  task.out = out.data();
+  task.probabilities = probabilities.data();
+  task.probability_stride = 300;
+  AttentionWorkspace workspace;
+  EXPECT_EQ(Attend(*pool, {&task, 1}, 64, 0.125f, workspace).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(probabilities, std::vector<float>(300, -1.0f));
+}
+
 // Forks read their common pages together, and each its own.
 TEST(MixedAttention, ForksOfOneSequenceAnswerAsTheyWouldAlone) {
   auto pool = std::move(ThreadPool::Create(2).value());
