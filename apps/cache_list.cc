@@ -58,8 +58,9 @@ CacheList ListCaches(const KvFlags& kv, bool sweep, const std::optional<KvGeomet
 }
 
 KvSpec BaseSpec(const KvFlags& kv, const std::string& preset) {
+  const bool lists = kv.Policies().size() > 1;  // loads the calibration, which the copy then has
   KvFlags base = kv;
-  if (kv.Policies().size() > 1) base.sinks = base.windows = "";
+  if (lists) base.sinks = base.windows = "";
   base.preset = preset;
   base.k = base.v = "";
   base.group = 0;

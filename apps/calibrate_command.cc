@@ -40,11 +40,7 @@ int RunCalibrate(const CalibrateFlags& o) {
   const std::vector<int32_t> tokens = Unwrap(model.tokenizer().EncodeFirst(text, read));
   CatchInterrupt();
   Progress bar("calibrate");
-  const RunControl control{.progress =
-                               [&](int64_t done, int64_t total) {
-                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
-                               },
-                           .cancel = &Interrupted()};
+  const RunControl control = ControlOf(&bar);
   Calibration calibration = Unwrap(Calibrate(
       model, tokens,
       {.max_tokens = o.tokens, .sequence_tokens = o.sequence_tokens, .threads = o.model.threads},

@@ -190,10 +190,8 @@ void WriteReport(const EvalFlags& o, const Model& model, const std::vector<int32
   WriteFile(o.report, EvalReportHtml(report));
 }
 
-void CheckMixedFlags(const KvFlags& kv, const CacheList& list) {
-  std::vector<KvSpec> specs;
-  for (const NamedSpec& cache : list.caches) specs.push_back(cache.spec);
-  kv.CheckPolicyActs(specs);
+void CheckMixedFlags(const KvFlags& kv) {
+  kv.CheckPolicyActs();
   if (kv.budget.empty() || !kv.policy.empty()) return;
   throw UsageError(
       fmt::format("--kv-budget {} has nothing to act on: eval bounds caches of several widths, "
@@ -211,7 +209,7 @@ int RunEval(const EvalFlags& o) {
   if (!o.file.empty()) text = ReadTextFile(o.file);
   const GgufSummary file = o.model.Inspect();
   CacheList list = ListCaches(o.kv, o.sweep, file.geometry);
-  CheckMixedFlags(o.kv, list);
+  CheckMixedFlags(o.kv);
   EvalResults results;
   results.skipped = std::move(list.skipped);
   for (const NamedSpec& cache : list.caches) {
@@ -226,11 +224,7 @@ int RunEval(const EvalFlags& o) {
   const std::vector<int32_t> tokens = EvalTokens(o, options, text, model, base_file);
   CatchInterrupt();
   Progress bar("eval");
-  const RunControl control{.progress =
-                               [&](int64_t done, int64_t total) {
-                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
-                               },
-                           .cancel = &Interrupted()};
+  const RunControl control = ControlOf(&bar);
   results.layers = model.geometry().layers;
   for (EvalTest& test : results.tests) {
     // What a token of a mixed cache takes is its policy's to say.

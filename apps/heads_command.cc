@@ -69,15 +69,11 @@ int RunHeads(const HeadsFlags& o) {
   const Model model = o.model.Load();
   CatchInterrupt();
   Progress bar("heads");
-  const HeadGates gates = Unwrap(MeasureHeadGates(model, text, options,
-                                                  {.progress =
-                                                       [&](int64_t done, int64_t total) {
-                                                         bar.Update(static_cast<double>(done),
-                                                                    static_cast<double>(total));
-                                                       },
-                                                   .cancel = &Interrupted()}));
+  const HeadGates gates = Unwrap(MeasureHeadGates(model, text, options, ControlOf(&bar)));
   bar.Clear();
-  WriteFile(o.output, PrintHeadClasses(ClassesOf(gates, o)));
+  const HeadClasses classes = ClassesOf(gates, o);
+  Check(CheckHeadClasses(classes));
+  WriteFile(o.output, PrintHeadClasses(classes));
   Print("{}: {} of {}, {}\n", o.output, Plural(static_cast<int64_t>(gates.gates.size()), "gate"),
         Plural(gates.geometry.layers, "layer"), Plural(gates.questions, "question"));
   PrintRanking(gates);

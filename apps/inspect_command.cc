@@ -31,7 +31,8 @@ struct InspectOptions {
 // The formats whose cost is listed: what --kv takes by name.
 struct FormatCost {
   std::string preset;
-  double bytes_per_token, bits;
+  double bytes_per_token, bits;  // of stored pages, where a layer sees all
+  KvSpec spec;
 };
 std::vector<FormatCost> CostsOf(const KvGeometry& g) {
   std::vector<FormatCost> costs;
@@ -39,7 +40,7 @@ std::vector<FormatCost> CostsOf(const KvGeometry& g) {
     const KvSpec spec = UnwrapArgument(ParseKvPreset(preset));
     if (!CheckKvSpec(spec, g).ok()) continue;
     const double bytes = PageBytesPerToken(g, spec);
-    costs.push_back({preset, bytes, 8 * bytes / (2.0 * g.layers * g.kv_heads * g.head_dim)});
+    costs.push_back({preset, bytes, 8 * bytes / (2.0 * g.layers * g.kv_heads * g.head_dim), spec});
   }
   return costs;
 }
@@ -106,20 +107,21 @@ std::string CacheText(const GgufSummary& s) {
   text += "\n";
   Table table({"--kv", "bytes/token", "bits/value", s.context_tokens > 0 ? "whole context" : ""});
   for (const FormatCost& cost : CostsOf(g)) {
+    const auto whole_bytes = [&] {
+      return LedgerOf(g, cost.spec, s.context_tokens, 1, s.layer_windows).kv_bytes;
+    };
     table.Add({cost.preset, Grouped(cost.bytes_per_token), fmt::format("{:.2f}", cost.bits),
-               s.context_tokens > 0
-                   ? HumanBytes(cost.bytes_per_token * static_cast<double>(s.context_tokens))
-                   : ""});
+               s.context_tokens > 0 ? HumanBytes(static_cast<double>(whole_bytes())) : ""});
   }
   text += table.Text();
   const std::string windows = LayerWindowsText(s.layer_windows);
   if (!windows.empty()) {
-    text += fmt::format("  {}: they hold as much, but read no more.\n", windows);
+    text += fmt::format("  {}: they hold that and a page more at most, and read no more than that.\n", windows);
   } else if (s.sliding_window_tokens > 0) {
     text += fmt::format("  Some layers see only {} tokens; kvant does not know which.\n",
                         Grouped(s.sliding_window_tokens));
   }
-  return text + "  Pages alone; kvant explain -m adds window and sinks.\n";
+  return text + "  Bytes a token are of stored pages; the whole context has window and sinks too.\n";
 }
 
 Json SummaryJson(const std::string& path, const GgufSummary& s) {

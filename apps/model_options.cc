@@ -23,6 +23,14 @@ void OnInterrupt(int) {
 const std::atomic<bool>& Interrupted() { return g_interrupted; }
 void CatchInterrupt() { std::signal(SIGINT, OnInterrupt); }
 
+RunControl ControlOf(Progress* bar) {
+  return {.progress =
+              [bar](int64_t done, int64_t total) {
+                bar->Update(static_cast<double>(done), static_cast<double>(total));
+              },
+          .cancel = &Interrupted()};
+}
+
 void ModelFlags::Add(CLI::App& command) {
   command.add_option("-m,--model", path, "The model, a GGUF file")->required()->type_name("FILE");
   command

@@ -8,6 +8,7 @@
 #include "kvant/model.h"
 #include "kvant/session.h"
 #include "options.h"
+#include "output.h"
 #include "report.h"
 
 namespace kvant::cli {
@@ -36,5 +37,8 @@ struct ModelFlags {
 // Set by the first Ctrl-C; the second one ends the program as usual.
 const std::atomic<bool>& Interrupted();
 void CatchInterrupt();
+
+// Shows progress in the bar, which outlives it, and stops when interrupted.
+RunControl ControlOf(Progress* bar);
 
 }  // namespace kvant::cli

@@ -46,8 +46,7 @@ void KvFlags::AddFormat(CLI::App& command) {
       .add_option(
           "--kv", preset,
           "Store K and V as PRESET: f16, int8, int4, int3, int2, trellis4, plain4 and others, "
-          "K/V as two formats, one format for both, auto: as the calibration chose by layer, or "
-          "mixed:8=PRESET+2=PRESET: several widths, with --policy")
+          "K/V as two formats, one format for both, or auto: as the calibration chose by layer")
       ->type_name("PRESET");
   command.add_option("--cache-type-k", k, "Store K as SPEC (also -ctk)")->type_name("SPEC");
   command.add_option("--cache-type-v", v, "Store V as SPEC (also -ctv)")->type_name("SPEC");
@@ -80,6 +79,9 @@ void KvFlags::AddTokenPolicy(CLI::App& command) {
                   "What gives each token of --kv mixed:... its width: full:2,4, streaming, "
                   "keydiff, lagkv, with their numbers as keydiff:0.5")
       ->type_name("POLICY");
+  CLI::Option* const kv = command.get_option("--kv");
+  kv->description(kv->get_description() +
+                  "; mixed:8=PRESET+2=PRESET: several widths, with --policy");
 }
 
 KvSpec KvFlags::Spec() const {
@@ -201,10 +203,8 @@ int64_t KvFlags::BudgetBytes(const KvSpec& spec) const {
   return budget.empty() || spec.mixed != nullptr ? 0 : ParseBytes("--kv-budget", budget);
 }
 
-void KvFlags::CheckPolicyActs(const std::vector<KvSpec>& specs) const {
-  const bool acts = std::any_of(specs.begin(), specs.end(),
-                                [](const KvSpec& spec) { return spec.mixed != nullptr; });
-  if (acts || policy.empty()) return;
+void KvFlags::CheckPolicyActs() const {
+  if (policy.empty() || preset.find(kMixedPrefix) != std::string::npos) return;
   throw UsageError(fmt::format(
       "--policy {} has nothing to act on: --kv names no cache of several widths (mixed:...)",
       policy));

@@ -38,7 +38,7 @@ struct KvFlags {
   // in the spec.
   int64_t BudgetBytes(const KvSpec& spec) const;
   // Throws a usage error where --policy has no mixed cache to act on.
-  void CheckPolicyActs(const std::vector<KvSpec>& specs) const;
+  void CheckPolicyActs() const;
 
  private:
   void ApplyPolicy(KvSpec* spec) const;

@@ -41,6 +41,10 @@ struct RunOptions {
 
 std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
                                   const std::string& text) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  // The beginning of a timeline only has one.
+  const bool drops_bos =
+      !options.chat && !options.timeline.load_path.empty() && tokenizer.add_bos();
   std::vector<int32_t> tokens;
   if (options.chat) {
     std::vector<ChatTurn> turns;
@@ -48,12 +52,11 @@ std::vector<int32_t> EncodePrompt(const RunOptions& options, const Model& model,
     turns.push_back({"user", text});
     tokens = Unwrap(model.EncodeChat(turns));
   } else if (options.prompt_tokens > 0) {
-    tokens = Unwrap(model.tokenizer().EncodeFirst(text, options.prompt_tokens));
+    tokens = Unwrap(tokenizer.EncodeFirst(text, options.prompt_tokens + (drops_bos ? 1 : 0)));
   } else {
-    tokens = Unwrap(model.tokenizer().Encode(text, false));
-    const bool continues = !options.timeline.load_path.empty();
-    if (continues && model.tokenizer().add_bos() && !tokens.empty()) tokens.erase(tokens.begin());
+    tokens = Unwrap(tokenizer.Encode(text, false));
   }
+  if (drops_bos && !tokens.empty()) tokens.erase(tokens.begin());
   if (options.prompt_tokens > 0) {
     if (static_cast<int64_t>(tokens.size()) < options.prompt_tokens) {
       throw Failure(kExitFailed, fmt::format("--prompt-tokens {}: the prompt has only {} tokens",
@@ -83,11 +86,8 @@ GenerateOptions FitToContext(const RunOptions& o, int64_t tokens, int64_t contex
 GenerateResult RunSession(const RunOptions& o, const GenerateOptions& generate, const Model& model,
                           Session& session, const std::vector<int32_t>& prompt) {
   Progress bar("prompt");
-  const RunControl control{.progress =
-                               [&](int64_t done, int64_t total) {
-                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
-                               },
-                           .cancel = &Interrupted()};
+  const int64_t loaded_tokens = session.length();
+  const RunControl control = ControlOf(&bar);
   const auto show = [&](std::string_view text) {
     bar.Clear();
     if (o.json) return;
@@ -98,7 +98,7 @@ GenerateResult RunSession(const RunOptions& o, const GenerateOptions& generate, 
   if (result.status().code() != StatusCode::kCancelled) return Unwrap(std::move(result));
   GenerateResult interrupted;
   interrupted.stop_reason = StopReason::kCancelled;
-  interrupted.prompt_tokens = session.length();
+  interrupted.prompt_tokens = std::max<int64_t>(0, session.length() - loaded_tokens);
   interrupted.ledger = session.ledger();
   interrupted.kv_bytes_read_per_token = session.kv_bytes_read_per_token();
   interrupted.weight_bytes_read_per_token = model.weight_bytes_read_per_token();
@@ -263,7 +263,8 @@ void CheckRequest(const RunOptions& o) {
 int RunRun(const RunOptions& o) {
   CheckRequest(o);
   const KvSpec spec = o.kv.Spec();
-  o.kv.CheckPolicyActs({spec});
+  o.kv.CheckPolicyActs();
+  if (spec.mixed != nullptr) o.timeline.CheckOneWidth();
   const int64_t budget_bytes = o.kv.BudgetBytes(spec);
   const std::string text = o.file.empty() ? o.prompt : ReadTextFile(o.file);
   o.model.CheckFits(o.model.Inspect(), spec);
@@ -279,10 +280,10 @@ int RunRun(const RunOptions& o) {
   generate.shift_keep_tokens = o.timeline.ShiftKeep(session.length() + std::ssize(prompt));
   if (o.verbose) PrintSetup(model, session);
   CatchInterrupt();
-  const GenerateResult result = RunSession(o, generate, model, session, prompt);
+  GenerateResult result = RunSession(o, generate, model, session, prompt);
   const bool read_prompt =
       result.stop_reason != StopReason::kCancelled || result.decoded_tokens > 0;
-  if (read_prompt) o.timeline.Save(session, result, generate);
+  if (read_prompt) o.timeline.Save(session, generate, &result);
   const Json ledger = LedgerJson(result, bandwidth);
   const Json report = RunJson(o, model, session, result, ledger);
   if (!o.stats.empty()) WriteFile(o.stats, Dump(report, 2));

@@ -163,11 +163,7 @@ int RunTasksCommand(const TaskFlags& o) {
   const Model model = o.model.Load();
   CatchInterrupt();
   Progress bar("tasks");
-  const RunControl control{.progress =
-                               [&](int64_t done, int64_t total) {
-                                 bar.Update(static_cast<double>(done), static_cast<double>(total));
-                               },
-                           .cancel = &Interrupted()};
+  const RunControl control = ControlOf(&bar);
   results.geometry = model.geometry();
   Run(o, plan, model, text, control, &results);
   Json header = o.model.Header(model);

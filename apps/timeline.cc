@@ -45,18 +45,30 @@ void TimelineFlags::CheckPossible() const {
   throw Failure(kExitFailed, fmt::format("{}: is no saved session", load_path));
 }
 
+void TimelineFlags::CheckOneWidth() const {
+  const char* const flag = !load_path.empty()   ? "--load-session"
+                           : !save_path.empty() ? "--save-session"
+                           : context_shift      ? "--context-shift"
+                                                : nullptr;
+  if (flag == nullptr) return;
+  throw UsageError(fmt::format("{} is not possible with --kv mixed:... yet", flag));
+}
+
 void TimelineFlags::Load(Session& session) const {
   if (!load_path.empty()) Check(session.Load(load_path));
 }
 
-void TimelineFlags::Save(Session& session, const GenerateResult& result,
-                         const GenerateOptions& generate) const {
+void TimelineFlags::Save(Session& session, const GenerateOptions& generate,
+                         GenerateResult* result) const {
   if (save_path.empty()) return;
-  if (result.decoded_tokens < std::ssize(result.tokens)) {
+  if (result->decoded_tokens < std::ssize(result->tokens)) {
     if (session.length() == session.context_tokens()) {
       Check(session.Shift(Unwrap(session.PlanShift(generate.shift_keep_tokens.value()))));
+      ++result->shifts;
     }
-    Check(session.Decode(result.tokens.back()));
+    Check(session.Decode(result->tokens.back()));
+    result->ledger = session.ledger();
+    result->kv_bytes_read_per_token = session.kv_bytes_read_per_token();
   }
   Check(session.Save(save_path));
 }

@@ -19,11 +19,14 @@ struct TimelineFlags {
   void Add(CLI::App& command);
   // What can be known before a model is loaded.
   void CheckPossible() const;
+  // Refuses what a cache of several widths cannot do yet.
+  void CheckOneWidth() const;
 
   // Nothing to do where no file is named.
   void Load(Session& session) const;
-  // Appends the token that was shown last, which is sampled and not yet cached.
-  void Save(Session& session, const GenerateResult& result, const GenerateOptions& generate) const;
+  // Appends the token that was shown last, which is sampled and not yet cached; the result's ledger
+  // and shifts are then those of the timeline that was saved.
+  void Save(Session& session, const GenerateOptions& generate, GenerateResult* result) const;
 
   std::optional<int64_t> ShiftKeep(int64_t prompt_tokens) const;  // for GenerateOptions
   // Answer tokens that fit behind `tokens`: the last one is shown and needs no room, unless it is

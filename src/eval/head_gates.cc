@@ -136,7 +136,8 @@ Result<HeadGates> MeasureHeadGates(const Model& model, std::string_view haystack
     queries += static_cast<int64_t>(question.prompt.answer.size());
     if (control.progress) control.progress(++done, static_cast<int64_t>(questions.size()));
   }
-  for (double& gate : gates.gates) gate /= static_cast<double>(queries);
+  // A row's probabilities are rounded, and may add up to a little more than 1.
+  for (double& gate : gates.gates) gate = std::min(1.0, gate / static_cast<double>(queries));
   return gates;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvant/session.h"
+#include "model/session_for_test.h"
 #include "model/toy_model_for_test.h"
 #include "model/toy_reference_for_test.h"
 
@@ -21,9 +22,7 @@ Session MakeSession(const Model& model, const std::string& kv, int threads = 1,
   options.context_tokens = kContext;
   options.threads = threads;
   options.chunk_tokens = chunk_tokens;
-  Result<Session> session = Session::Create(model, options);
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
+  return MakeSession(model, options);
 }
 
 AttentionMass MakeMass(const Model& model) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "cache/layer_layouts.h"
 #include "cache/snapshot.h"
+#include "format/layer_layouts.h"
 #include "gguf/mapped_file.h"
 #include "kvant/inspect.h"
 

@@ -8,6 +8,7 @@
 
 #include "kvant/isa.h"
 #include "kvant/session.h"
+#include "model/session_for_test.h"
 #include "model/session_impl.h"
 #include "model/toy_model_for_test.h"
 #include "model/toy_reference_for_test.h"
@@ -21,15 +22,7 @@ Session MakeSession(const Model& model, const std::string& kv, int threads = 1,
   options.kv = *ParseKvPreset(kv);
   options.threads = threads;
   options.chunk_tokens = chunk_tokens;
-  Result<Session> session = Session::Create(model, options);
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
-}
-
-std::vector<float> LogitsOf(Session& session) {
-  const Result<std::span<const float>> logits = session.Logits();
-  EXPECT_TRUE(logits.ok()) << logits.status().message();
-  return {logits->begin(), logits->end()};
+  return MakeSession(model, options);
 }
 
 // Of a session that reads the tokens one by one.

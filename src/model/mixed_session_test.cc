@@ -6,6 +6,7 @@
 
 #include "cache/width_policy_for_test.h"
 #include "kvant/session.h"
+#include "model/session_for_test.h"
 #include "model/toy_model_for_test.h"
 
 namespace kvant {
@@ -21,15 +22,7 @@ Session MakeSession(const KvSpec& kv, int chunk_tokens = 512, int threads = 2) {
   options.kv = kv;
   options.threads = threads;
   options.chunk_tokens = chunk_tokens;
-  Result<Session> session = Session::Create(Toy(), options);
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
-}
-
-std::vector<float> LogitsOf(Session& session) {
-  const Result<std::span<const float>> logits = session.Logits();
-  EXPECT_TRUE(logits.ok()) << logits.status().message();
-  return {logits->begin(), logits->end()};
+  return MakeSession(Toy(), options);
 }
 
 std::vector<float> LogitsAfter(const KvSpec& kv, const std::vector<int32_t>& tokens,
@@ -81,6 +74,21 @@ TEST(MixedSession, TheLedgerCountsWidthsAndWhatWasDropped) {
   EXPECT_GT(l.requantised_head_tokens, 0);
   EXPECT_EQ(l.widths[0].head_tokens, 0);  // nobody asks for 16 bits
   EXPECT_GT(l.widths[3].page_bytes, 0);
+}
+
+// Heads hold what their own keys ask for, so none stands for the others.
+TEST(MixedSession, BytesReadAreThoseOfEveryHead) {
+  KvSpec kv;
+  SetMixed({.pools = *ParseMixedPools(kTokenPools),
+            .policy = std::move(ParsePolicy("keydiff:0.5")).value(),
+            .once = false,
+            .budget_bytes = 20000},
+           &kv);
+  Session session = MakeSession(kv);
+  ASSERT_TRUE(session.Prefill(ToyTokens(450, 40)).ok());
+  const int64_t before = session.kv_bytes_read();
+  ASSERT_TRUE(session.Decode(1).ok());
+  EXPECT_EQ(session.kv_bytes_read() - before, session.kv_bytes_read_per_token());
 }
 
 TEST(MixedSession, AttentionIsNotToldOf) {

@@ -1,10 +1,11 @@
 // Session::Save and Session::Load: the timeline as a snapshot of its sequence, with its tokens and
 // the hidden state of the last one.
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/xxh64.h"
 #include "cache/snapshot.h"
 #include "gguf/atomic_file.h"
 #include "gguf/mapped_file.h"
@@ -17,11 +18,8 @@ namespace {
 
 Status CheckModel(uint64_t saved, uint64_t here) {
   if (saved == here) return Status::Ok();
-  char hashes[64];
-  std::snprintf(hashes, sizeof hashes, "%016llx, this model's %016llx",
-                static_cast<unsigned long long>(saved), static_cast<unsigned long long>(here));
   return Status::InvalidArgument("was saved with another model: its file hash is " +
-                                 std::string(hashes));
+                                 HashText(saved) + ", this model's " + HashText(here));
 }
 
 // What the cache does not check.
@@ -58,20 +56,22 @@ Status Session::Save(const std::string& path) const {
 
 Status Session::Load(const std::string& path) {
   KVANT_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  const Result<Snapshot> snapshot = ParseSnapshot(file.bytes());
+  Result<Snapshot> snapshot = ParseSnapshot(file.bytes());
   if (!snapshot.ok()) return About(path, snapshot.status());
   const Model& model = impl_->engine->model;
   KVANT_RETURN_IF_ERROR(About(path, CheckModel(snapshot->header.model_hash, model.file_hash())));
   KVANT_RETURN_IF_ERROR(
       About(path, CheckTimeline(*snapshot, model.vocab_size(), model.impl().config.embedding)));
+  std::vector<float> hidden(snapshot->state.size() / sizeof(float));
+  if (!hidden.empty()) {
+    std::memcpy(hidden.data(), snapshot->state.data(), snapshot->state.size());
+  }
   const Result<SequenceId> restored = impl_->engine->cache->Restore(*snapshot);
   if (!restored.ok()) return About(path, restored.status());
 
-  impl_->tokens = snapshot->tokens;
-  impl_->hidden.resize(snapshot->state.size() / sizeof(float));
-  if (!impl_->hidden.empty()) {
-    std::memcpy(impl_->hidden.data(), snapshot->state.data(), snapshot->state.size());
-  }
+  // Nothing from here on can fail, or the restored sequence would have no owner.
+  impl_->tokens = std::move(snapshot->tokens);
+  impl_->hidden = std::move(hidden);
   impl_->logits.reset();
   return impl_->engine->cache->Free(std::exchange(impl_->sequence, *restored));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/session_for_test.h"
 #include "model/toy_model_for_test.h"
 
 namespace kvant {
@@ -17,21 +18,13 @@ const Model& ToyModelOfAllTests() {
 
 Session MakeSession(SessionOptions options = {}) {
   options.threads = 2;
-  Result<Session> session = Session::Create(ToyModelOfAllTests(), options);
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
+  return MakeSession(ToyModelOfAllTests(), options);
 }
 
 SessionOptions WithKv(const std::string& kv) {
   SessionOptions options;
   options.kv = *ParseKvPreset(kv);
   return options;
-}
-
-std::vector<float> LogitsOf(Session& session) {
-  const Result<std::span<const float>> logits = session.Logits();
-  EXPECT_TRUE(logits.ok()) << logits.status().message();
-  return {logits->begin(), logits->end()};
 }
 
 void ExpectRefused(const Status& status, StatusCode code, const std::string& what) {

@@ -11,6 +11,7 @@
 #include "kvant/generate.h"
 #include "kvant/inspect.h"
 #include "kvant/session.h"
+#include "model/session_for_test.h"
 #include "model/session_impl.h"
 #include "model/toy_model_for_test.h"
 
@@ -31,18 +32,9 @@ const Model& Windowed() {
 }
 
 Session MakeSession(const Model& model, const KvSpec& kv, int64_t context = 512) {
-  Result<Session> session =
-      Session::Create(model, {.kv = kv, .context_tokens = context, .threads = 2});
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  return std::move(session).value();
+  return MakeSession(model, SessionOptions{.kv = kv, .context_tokens = context, .threads = 2});
 }
 KvSpec SpecOf(const std::string& kv) { return *ParseKvPreset(kv); }
-
-std::vector<float> LogitsOf(Session& session) {
-  const Result<std::span<const float>> logits = session.Logits();
-  EXPECT_TRUE(logits.ok()) << logits.status().message();
-  return {logits->begin(), logits->end()};
-}
 
 // A name of its own for each test: they run side by side.
 std::string PathOf(const std::string& name) {

@@ -6,21 +6,20 @@
 #include <filesystem>
 
 #include "kvant/kvant.h"
+#include "model_of_file.h"
 
 namespace kvant {
 
-inline constexpr char kModelPath[] = KVANT_SOURCE_DIR "/models/gemma3-270m-q4_k_m.gguf";
+inline constexpr char kGemma3Path[] = KVANT_SOURCE_DIR "/models/gemma3-270m-q4_k_m.gguf";
 
-inline const Model& LoadOnce(bool float_activations) {
-  static const Model models[] = {Model::Load(kModelPath, {.float_activations = false}).value(),
-                                 Model::Load(kModelPath, {.float_activations = true}).value()};
-  return models[float_activations ? 1 : 0];
+inline const Model& LoadGemma3(bool float_activations) {
+  return LoadOnce<kGemma3Path>(float_activations);
 }
 
 class Gemma3 : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kModelPath)) GTEST_SKIP() << kModelPath << " is not there";
+    if (!std::filesystem::exists(kGemma3Path)) GTEST_SKIP() << kGemma3Path << " is not there";
     if (AvailableIsas().back() == Isa::kScalar) GTEST_SKIP() << "this build is scalar only";
   }
 };

@@ -74,7 +74,7 @@ Distances CompareWithGolden(const Model& model, const std::string& kv) {
 }
 
 TEST_F(Gemma3, TellsItsShape) {
-  const Model& model = LoadOnce(false);
+  const Model& model = LoadGemma3(false);
   EXPECT_EQ(model.geometry(), (KvGeometry{18, 1, 256, 4}));
   EXPECT_EQ(model.context_tokens(), 32768);
   EXPECT_EQ(model.vocab_size(), 262144);
@@ -86,7 +86,7 @@ TEST_F(Gemma3, TellsItsShape) {
 // f32 activations and an f32 cache leave only the order of additions, before the 512 tokens of a
 // window and after: measured 4e-6 in the mean, 2.3e-5 at worst.
 TEST_F(Gemma3, InF32LogProbabilitiesAreThoseOfNumpy) {
-  const Distances d = CompareWithGolden(LoadOnce(true), "f32");
+  const Distances d = CompareWithGolden(LoadGemma3(true), "f32");
   EXPECT_LT(d.numpy.mean, 1e-5);
   EXPECT_LT(d.numpy.largest, 1e-4);
 }
@@ -94,7 +94,7 @@ TEST_F(Gemma3, InF32LogProbabilitiesAreThoseOfNumpy) {
 // Both engines round activations to 8 bits, each in its own way: llama.cpp is 0.071 from numpy in
 // the mean and 0.78 at worst. Measured: 0.049, 0.40 from numpy; 0.080, 0.72 from llama.cpp.
 TEST_F(Gemma3, EightBitActivationsAreAsNearAsLlamaCppIs) {
-  const Distances d = CompareWithGolden(LoadOnce(false), "f16");
+  const Distances d = CompareWithGolden(LoadGemma3(false), "f16");
   EXPECT_LT(d.numpy.mean, 0.071);
   EXPECT_LT(d.numpy.largest, 0.78);
   EXPECT_LT(d.llama_cpp.mean, 0.1);
@@ -104,7 +104,7 @@ TEST_F(Gemma3, EightBitActivationsAreAsNearAsLlamaCppIs) {
 // Of one KV head: 256 channels of K and of V, 2 bytes each, for the tokens that a layer sees.
 TEST_F(Gemma3, ALayerWithAWindowReadsNoMoreThanIt) {
   const std::vector<GoldenRow> rows = GoldenRows();
-  Session session = MakeSession(LoadOnce(false), "f16");
+  Session session = MakeSession(LoadGemma3(false), "f16");
   std::vector<int32_t> tokens;
   for (const GoldenRow& row : rows) tokens.push_back(row.token);
   ASSERT_TRUE(session.Prefill(std::span(tokens).first(600)).ok());
@@ -148,7 +148,7 @@ TEST_F(Gemma3, GreedyTextLeavesLlamaCppsOnlyWhereItIsAlmostUndecided) {
   ASSERT_EQ(prompts.size(), 10u);
   size_t agreed = 0;
   for (const GoldenPrompt& prompt : prompts) {
-    Session session = MakeSession(LoadOnce(false), "f16");
+    Session session = MakeSession(LoadGemma3(false), "f16");
     const GenerateResult result =
         Generate(session, prompt.ids,
                  {.max_tokens = 32, .sampler = {.temperature = 0}, .stop = {}, .ignore_end = true})

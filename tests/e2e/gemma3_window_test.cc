@@ -24,11 +24,11 @@ class Gemma3Window : public Gemma3 {
   }
 };
 
-std::vector<int32_t> Text(size_t tokens) {
+std::vector<int32_t> Text(bool float_activations, size_t tokens) {
   std::ifstream file(kTextPath, std::ios::binary);
   std::string text(8 * tokens, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  std::vector<int32_t> ids = LoadOnce(true).tokenizer().Encode(text, false).value();
+  std::vector<int32_t> ids = LoadGemma3(float_activations).tokenizer().Encode(text, false).value();
   EXPECT_GE(ids.size(), tokens);
   ids.resize(tokens);
   return ids;
@@ -40,12 +40,12 @@ Session MakeSession(bool float_activations, const std::string& kv, int chunk_tok
   options.context_tokens = 4096;
   options.threads = 2;
   options.chunk_tokens = chunk_tokens;
-  return Session::Create(LoadOnce(float_activations), options).value();
+  return Session::Create(LoadGemma3(float_activations), options).value();
 }
 
 // What 1,500 tokens more take is what the 3 layers without a window take.
 TEST_F(Gemma3Window, OnlyTheFullLayersGrow) {
-  const std::vector<int32_t> text = Text(3000);
+  const std::vector<int32_t> text = Text(false, 3000);
   for (const char* kv : {"f16", "int4"}) {
     Session session = MakeSession(false, kv, 500);
     const Cache& cache = *session.impl().engine->cache;
@@ -110,7 +110,7 @@ Mean MeanDifference(const std::vector<double>& a, const std::vector<double>& b, 
 // 512, nor once pages are given back, after 640. A mean of a hundred tokens is off by its own
 // standard error; a jump would be four of them.
 TEST_F(Gemma3Window, LossHasNoStepWhereTheWindowIsFull) {
-  const std::vector<int32_t> text = Text(1102);
+  const std::vector<int32_t> text = Text(true, 1102);
   const std::vector<std::pair<int64_t, int64_t>> ranges = {{400, 700}, {1000, 1100}};
   const std::vector<double> f16 = Losses("f16", text, ranges);
   for (const char* kv : {"int8", "int4"}) {

@@ -17,6 +17,7 @@
 #include "eval/divergence.h"
 #include "kvant/kvant.h"
 #include "model/session_impl.h"
+#include "model_of_file.h"
 #include "predictions.h"
 
 namespace kvant {
@@ -26,11 +27,7 @@ constexpr char kModelPath[] = KVANT_SOURCE_DIR "/models/smollm2-135m-instruct-q4
 constexpr char kLogProbs[] = KVANT_SOURCE_DIR "/tests/golden/smollm2_logprobs.txt";
 constexpr char kGreedy[] = KVANT_SOURCE_DIR "/tests/golden/smollm2_greedy.txt";
 
-const Model& LoadOnce(bool float_activations) {
-  static const Model models[] = {Model::Load(kModelPath, {.float_activations = false}).value(),
-                                 Model::Load(kModelPath, {.float_activations = true}).value()};
-  return models[float_activations ? 1 : 0];
-}
+const Model& LoadSmolLm2(bool float_activations) { return LoadOnce<kModelPath>(float_activations); }
 
 class SmolLm2 : public testing::Test {
  protected:
@@ -116,7 +113,7 @@ Agreement CompareWithGolden(const Model& model, const KvSpec& kv, double sure_ma
 }
 
 TEST_F(SmolLm2, TellsItsShape) {
-  const Model& model = LoadOnce(false);
+  const Model& model = LoadSmolLm2(false);
   EXPECT_EQ(model.geometry(), (KvGeometry{30, 3, 64, 9}));
   EXPECT_EQ(model.context_tokens(), 8192);
   EXPECT_EQ(model.vocab_size(), 49152);
@@ -128,7 +125,7 @@ TEST_F(SmolLm2, TellsItsShape) {
 // f32 activations and an f32 cache leave only the order of additions: measured 4e-6 in the mean
 // (the oracle keeps six digits), 5e-5 at worst.
 TEST_F(SmolLm2, InF32LogProbabilitiesAreThoseOfTransformers) {
-  const Agreement a = CompareWithGolden(LoadOnce(true), *ParseKvPreset("f32"), 0.001);
+  const Agreement a = CompareWithGolden(LoadSmolLm2(true), *ParseKvPreset("f32"), 0.001);
   EXPECT_LT(a.transformers.mean, 1e-5);
   EXPECT_LT(a.transformers.largest, 2e-4);
   EXPECT_EQ(a.top1_missed, 0);
@@ -136,7 +133,7 @@ TEST_F(SmolLm2, InF32LogProbabilitiesAreThoseOfTransformers) {
 
 // Measured: 8e-4 in the mean, 0.015 at worst.
 TEST_F(SmolLm2, AnF16CacheMovesThemByAThousandthInTheMean) {
-  const Agreement a = CompareWithGolden(LoadOnce(true), *ParseKvPreset("f16"), 0.05);
+  const Agreement a = CompareWithGolden(LoadSmolLm2(true), *ParseKvPreset("f16"), 0.05);
   EXPECT_LT(a.transformers.mean, 1.5e-3);
   EXPECT_LT(a.transformers.largest, 0.03);
   EXPECT_EQ(a.top1_missed, 0);
@@ -145,7 +142,7 @@ TEST_F(SmolLm2, AnF16CacheMovesThemByAThousandthInTheMean) {
 // With 8-bit activations kvant is as far from transformers as llama.cpp is (mean 0.055, largest
 // 0.40), for the same reason: every matmul rounds its inputs to 8 bits. Measured: 0.058, 0.64.
 TEST_F(SmolLm2, EightBitActivationsAreAsNearAsLlamaCppIs) {
-  const Agreement a = CompareWithGolden(LoadOnce(false), *ParseKvPreset("f16"), 1.0);
+  const Agreement a = CompareWithGolden(LoadSmolLm2(false), *ParseKvPreset("f16"), 1.0);
   EXPECT_LT(a.transformers.mean, 0.07);
   EXPECT_LT(a.transformers.largest, 0.8);
   EXPECT_LT(a.llama_cpp.mean, 0.07);
@@ -198,11 +195,11 @@ size_t FollowGreedy(const Model& model, const KvSpec& kv, double undecided) {
 }
 
 TEST_F(FastSmolLm2, InF32GreedyTextIsThatOfTransformers) {
-  EXPECT_GE(FollowGreedy(LoadOnce(true), *ParseKvPreset("f32"), 0.001), 5 * 32 - 20);
+  EXPECT_GE(FollowGreedy(LoadSmolLm2(true), *ParseKvPreset("f32"), 0.001), 5 * 32 - 20);
 }
 
 TEST_F(FastSmolLm2, GreedyTextLeavesTransformersOnlyWhereItIsAlmostUndecided) {
-  EXPECT_GT(FollowGreedy(LoadOnce(false), *ParseKvPreset("f16"), 0.5), 60);
+  EXPECT_GT(FollowGreedy(LoadSmolLm2(false), *ParseKvPreset("f16"), 0.5), 60);
 }
 
 KvSpec Pair(const std::string& k, const std::string& v) {
@@ -228,7 +225,7 @@ TEST_P(SmolLm2Pairs, OneTokenAtATimeGivesThePromptsBitsOnEveryIsa) {
     for (const Isa isa : AvailableIsas()) {
       if (isa == Isa::kScalar) continue;
       ASSERT_TRUE(SetActiveIsa(isa).ok());
-      Session single = MakeSession(LoadOnce(false), Pair(GetParam(), v));
+      Session single = MakeSession(LoadSmolLm2(false), Pair(GetParam(), v));
       ASSERT_TRUE(single.Prefill(std::span(tokens).first(kTokens - kSingle)).ok());
       Session prompt = single.Fork().value();
       const Llama& llama = *single.impl().engine->llama;
@@ -256,7 +253,7 @@ TEST_F(FastSmolLm2, PrefillAndDecodeLossesAgree) {
   options.modes = {EvalMode::kPrefill, EvalMode::kDecode};
   options.tests = {*ParseKvPreset("int4")};
   options.threads = 2;
-  const auto results = Evaluate(LoadOnce(false), GoldenTokens(192), options).value();
+  const auto results = Evaluate(LoadSmolLm2(false), GoldenTokens(192), options).value();
   EXPECT_GT(results[0].mean_kl, 0);
   EXPECT_EQ(results[0].mean_nll, results[1].mean_nll);
   EXPECT_EQ(results[0].mean_nll_base, results[1].mean_nll_base);
@@ -266,10 +263,10 @@ TEST_F(FastSmolLm2, PrefillAndDecodeLossesAgree) {
 TEST_F(FastSmolLm2, StoredBytesDoNotDependOnTheChunks) {
   const std::vector<int32_t> tokens = GoldenTokens(200);
   const KvSpec kv = *ParseKvPreset("int4");
-  Session whole = MakeSession(LoadOnce(false), kv, 512);
+  Session whole = MakeSession(LoadSmolLm2(false), kv, 512);
   ASSERT_TRUE(whole.Prefill(tokens).ok());
   for (const int chunk : {1, 32}) {
-    Session session = MakeSession(LoadOnce(false), kv, chunk);
+    Session session = MakeSession(LoadSmolLm2(false), kv, chunk);
     ASSERT_TRUE(session.Prefill(tokens).ok());
     for (int layer = 0; layer < 30; ++layer) {
       for (int head = 0; head < 3; ++head) {
@@ -303,7 +300,7 @@ TEST_F(FastSmolLm2, FewerBitsCostWhatTheyShould) {
     options.contexts_tokens = {512};
     options.tests = {*ParseKvPreset(bound.kv)};
     options.threads = 2;
-    const EvalContext result = Evaluate(LoadOnce(true), GoldenTokens(512), options)->at(0);
+    const EvalContext result = Evaluate(LoadSmolLm2(true), GoldenTokens(512), options)->at(0);
     RecordProperty(std::string(bound.kv) + "_mean_kl", std::to_string(result.mean_kl));
     EXPECT_GT(result.mean_kl, bound.low) << bound.kv;
     EXPECT_LT(result.mean_kl, bound.high) << bound.kv;
@@ -311,13 +308,13 @@ TEST_F(FastSmolLm2, FewerBitsCostWhatTheyShould) {
 }
 
 TEST_F(FastSmolLm2, TheLedgerIsTheFormula) {
-  Session half = MakeSession(LoadOnce(false), *ParseKvPreset("f16"));
+  Session half = MakeSession(LoadSmolLm2(false), *ParseKvPreset("f16"));
   ASSERT_TRUE(half.Prefill(GoldenTokens(512)).ok());
   EXPECT_EQ(half.ledger().kv_bytes, 512 * 23'040);
   EXPECT_EQ(half.kv_bytes_read_per_token(), 512 * 23'040);
   EXPECT_EQ(half.ledger().effective_bits, 16);
 
-  Session four = MakeSession(LoadOnce(false), *ParseKvPreset("int4"));
+  Session four = MakeSession(LoadSmolLm2(false), *ParseKvPreset("int4"));
   ASSERT_TRUE(four.Prefill(GoldenTokens(512)).ok());
   const CacheLedger ledger = four.ledger();
   const int64_t pages = ledger.code_bytes / (90 * 2 * 64 * 64 / 2);  // of 90 heads, both sides
@@ -334,7 +331,7 @@ TEST_F(FastSmolLm2, TheLedgerIsTheFormula) {
 TEST_F(SmolLm2, AttentionMassIsTheColumnSumsOfTheQueriesAndKeys) {
   constexpr size_t kTokens = 90;  // two pages, three chunks
   constexpr int kChunk = 40, kQueryHeads = 9;
-  const Model& model = LoadOnce(true);
+  const Model& model = LoadSmolLm2(true);
   Session session = MakeSession(model, *ParseKvPreset("f32"), kChunk);
   AttentionMass mass = AttentionMass::Create(model.geometry(), kTokens).value();
   session.ObserveAttention([&](const LayerAttention& attention) { mass.Add(attention); });
@@ -373,9 +370,9 @@ TEST_F(SmolLm2, AttentionMassIsTheColumnSumsOfTheQueriesAndKeys) {
 
 // In f32: of so small a model, 8-bit activations already turn some answers round.
 TEST_F(FastSmolLm2, AConversationIsAnsweredFromAFourBitCache) {
-  Session session = MakeSession(LoadOnce(true), *ParseKvPreset("int4"));
+  Session session = MakeSession(LoadSmolLm2(true), *ParseKvPreset("int4"));
   const std::vector<ChatTurn> turns = {{"user", "What is the capital of France?"}};
-  const std::vector<int32_t> prompt = LoadOnce(true).EncodeChat(turns).value();
+  const std::vector<int32_t> prompt = LoadSmolLm2(true).EncodeChat(turns).value();
   const GenerateResult result =
       Generate(session, prompt, {.max_tokens = 40, .sampler = {.temperature = 0}, .stop = {}})
           .value();

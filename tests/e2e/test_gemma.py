@@ -59,3 +59,12 @@ def test_eval_compares_caches():
                      "--activations", "f32", "--json")
     (context,) = report["contexts"]
     assert 0 < context["mean_kl"] < 0.01 and context["same_top1"] > 0.9
+
+
+def test_a_loaded_session_has_one_bos_however_its_prompt_is_cut(tmp_path):
+    path, more = tmp_path / "a.kv", "and they went home before it was dark"
+    run_json("-p", "It was a fine day,", "-n", 1, "--save-session", path)
+    whole = run_json("-p", more, "-n", 4, "--load-session", path)
+    cut = run_json("-p", more, "--prompt-tokens", whole["prompt_tokens"], "-n", 4, "--load-session", path)
+    assert cut["timeline_tokens"] == whole["timeline_tokens"]
+    assert cut["tokens"] == whole["tokens"]

@@ -103,6 +103,16 @@ def test_a_full_disk_leaves_the_old_file_whole(saved, tmp_path):
     assert os.listdir(tmp_path) == ["a.kv"]
 
 
+@pytest.mark.parametrize("flags", [("--save-session", "x.kv"), ("--load-session", "x.kv"), ("--context-shift",)])
+def test_a_cache_of_several_widths_refuses_timelines_at_once(saved, tmp_path, flags):
+    flags = [saved[0] if flag == "x.kv" and flags[0] == "--load-session" else
+             tmp_path / flag if flag == "x.kv" else flag for flag in flags]
+    done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8:token+2=tq2", "--policy", "full:2",
+                 *flags)
+    assert_refused(done, 2, str(flags[0]), "mixed")
+    assert os.listdir(tmp_path) == []
+
+
 def test_where_nothing_can_be_saved_is_known_before_the_run(tmp_path):
     done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--save-session", tmp_path / "no" / "a.kv")
     assert_refused(done, 1, "a.kv")
@@ -127,7 +137,8 @@ def test_a_shifted_context_goes_on(kv, recodes):
 def test_a_shifted_session_can_be_saved_and_goes_on(tmp_path):
     flags = ("--kv", "int4", "-c", 256, *GREEDY, "--context-shift")
     whole = run(*flags, "-p", PROMPT, "-n", 320)
-    run(*flags, "-p", PROMPT, "-n", 290, "--save-session", tmp_path / "a.kv")
+    first = run(*flags, "-p", PROMPT, "-n", 290, "--save-session", tmp_path / "a.kv")
+    assert first["ledger"]["tokens"] == first["timeline_tokens"]
     then = run(*flags, "-n", 30, "--load-session", tmp_path / "a.kv")
     assert then["tokens"] == whole["tokens"][290:]
 
