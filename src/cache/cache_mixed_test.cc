@@ -319,7 +319,7 @@ TEST(CacheMixed, ImpossibleSpecsAreRefusedByName) {
   expect(refusal("8=int8+4=int4:token/int4:token", false), "share");
   expect(refusal("4=int4:token/int4:token", true, 1000), "budget");
   expect(refusal("8=int4:token/int4:token+4=int8:token/int8:token", false),
-         "width 4 takes 8960 bytes, more than the 4608");
+         "width 4 takes 8704 bytes, more than the 4608");
   EXPECT_EQ(*ParseMixedPools(MixedPoolsText(*ParseMixedPools(kTokenPools))),
             *ParseMixedPools(kTokenPools));
 }
