@@ -44,6 +44,25 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(KVANT_LEVELS neon)
 endif()
 
+# What attention's kernels are compiled with beyond their level's flags; each choice is g++ 12's time.
+#   scalar: its lanes are loops, which -O3 unrolls for five minutes (310 s, 57 s at -O2), for code no faster.
+#   sanitized: -O1, and undefined behaviour is looked for at one level, since all share their source
+#     (avx2: 112 s with both sanitizers at -O1; over 300 s at -O2).
+function(kvant_kernel_options)
+  set(kernels ${ARGN})
+  list(FILTER kernels INCLUDE REGEX "/attention/kernels_[a-z0-9]+\\.cc$")
+  foreach(kernel ${kernels})
+    if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=[a-z,]*undefined")
+      set_property(SOURCE ${kernel} APPEND PROPERTY COMPILE_OPTIONS -O1)
+      if(NOT kernel MATCHES "_(avx2|neon)\\.cc$")
+        set_property(SOURCE ${kernel} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined)
+      endif()
+    elseif(kernel MATCHES "_scalar\\.cc$")
+      set_property(SOURCE ${kernel} APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>")
+    endif()
+  endforeach()
+endfunction()
+
 function(kvant_module name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -56,12 +75,6 @@ function(kvant_module name)
       set_source_files_properties(${level_sources} PROPERTIES COMPILE_OPTIONS "${KVANT_FLAGS_${level}}")
     endif()
   endforeach()
-  # The lanes of the scalar kernels are loops: at -O3 g++ 12 unrolls them for five minutes (310 s,
-  # 57 s at -O2), for code that is no faster.
-  set(scalar_sources ${sources})
-  list(FILTER scalar_sources INCLUDE REGEX "/attention/kernels_scalar\\.cc$")
-  if(scalar_sources)
-    set_source_files_properties(${scalar_sources} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>")
-  endif()
+  kvant_kernel_options(${sources})
   target_sources(kvant PRIVATE ${sources})
 endfunction()
