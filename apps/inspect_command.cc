@@ -116,12 +116,14 @@ std::string CacheText(const GgufSummary& s) {
   text += table.Text();
   const std::string windows = LayerWindowsText(s.layer_windows);
   if (!windows.empty()) {
-    text += fmt::format("  {}: they hold that and a page more at most, and read no more than that.\n", windows);
+    text += fmt::format(
+        "  {}: they hold that and a page more at most, and read no more than that.\n", windows);
   } else if (s.sliding_window_tokens > 0) {
     text += fmt::format("  Some layers see only {} tokens; kvant does not know which.\n",
                         Grouped(s.sliding_window_tokens));
   }
-  return text + "  Bytes a token are of stored pages; the whole context has window and sinks too.\n";
+  return text +
+         "  Bytes a token are of stored pages; the whole context has window and sinks too.\n";
 }
 
 Json SummaryJson(const std::string& path, const GgufSummary& s) {
