@@ -1,0 +1,156 @@
+// How a kernel reads a side of a device page: 16 bytes a load, then fragments of 8 codes as four
+// words of halves. Codes of a weight f come as 1024 + f * code (device_page.h): the tensor-core
+// kernel multiplies them as they are and subtracts 1024 * sum(other operand) once; the kernel
+// without tensor cores takes the 1024 off exactly, half by half.
+#pragma once
+
+#include "cuda/device_page.h"
+#include "cuda/isa.h"
+
+namespace kvant::cuda {
+
+inline constexpr uint32_t kMagic = 0x64006400;          // two halves of 1024, whose ulp is 1
+inline constexpr uint32_t kMinusMagic = 0xe400e400;     // -1024
+inline constexpr uint32_t kMinusMagic4th = 0xdc00dc00;  // -256
+inline constexpr uint32_t kMinusMagic16th = 0xd400d400;
+inline constexpr uint32_t kMinusMagic64th = 0xcc00cc00;
+inline constexpr uint32_t k4th = 0x34003400;
+inline constexpr uint32_t k16th = 0x2c002c00;
+inline constexpr uint32_t k64th = 0x24002400;
+inline constexpr uint32_t kOne = 0x3c003c00;
+
+// kRowWeight: of the codes of rows g + 8 over those of rows g. kPairWeight: of the codes of pairs
+// 2, 3 over those of 0, 1.
+struct F16Codes {
+  static constexpr int kBits = 16, kRowWeight = 1, kPairWeight = 1;
+  static constexpr bool kCoded = false;
+  KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    KVANT_UNROLL
+    for (int pair = 0; pair < 4; ++pair) a[pair] = words[fragment * 4 + pair];
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&)[4]) {}
+};
+
+struct Int8Codes {
+  static constexpr int kBits = 8, kRowWeight = 1, kPairWeight = 1;
+  static constexpr bool kCoded = true;
+  KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    KVANT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = words[fragment * 2 + i];
+      a[2 * i] = Permute<0x4140>(word, kMagic >> 8);  // byte 4 is 0x64
+      a[2 * i + 1] = Permute<0x4342>(word, kMagic >> 8);
+    }
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&a)[4]) {
+    KVANT_UNROLL
+    for (int pair = 0; pair < 4; ++pair) a[pair] = HalfSub2(a[pair], kMagic);
+  }
+};
+
+struct Int4Codes {
+  static constexpr int kBits = 4, kRowWeight = 16, kPairWeight = 1;
+  static constexpr bool kCoded = true;
+  KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    const uint32_t low = words[fragment], high = low >> 8;
+    a[0] = AndOr<0x000f000f, kMagic>(low);
+    a[1] = AndOr<0x00f000f0, kMagic>(low);
+    a[2] = AndOr<0x000f000f, kMagic>(high);
+    a[3] = AndOr<0x00f000f0, kMagic>(high);
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&a)[4]) {
+    a[0] = HalfSub2(a[0], kMagic);
+    a[1] = HalfFma2(a[1], k16th, kMinusMagic16th);
+    a[2] = HalfSub2(a[2], kMagic);
+    a[3] = HalfFma2(a[3], k16th, kMinusMagic16th);
+  }
+};
+
+struct Int2Codes {
+  static constexpr int kBits = 2, kRowWeight = 16, kPairWeight = 4;
+  static constexpr bool kCoded = true;
+  KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    const uint32_t word = words[fragment / 2] >> (fragment % 2 * 8);
+    a[0] = AndOr<0x00030003, kMagic>(word);
+    a[1] = AndOr<0x00300030, kMagic>(word);
+    a[2] = AndOr<0x000c000c, kMagic>(word);
+    a[3] = AndOr<0x00c000c0, kMagic>(word);
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&a)[4]) {
+    a[0] = HalfSub2(a[0], kMagic);
+    a[1] = HalfFma2(a[1], k16th, kMinusMagic16th);
+    a[2] = HalfFma2(a[2], k4th, kMinusMagic4th);
+    a[3] = HalfFma2(a[3], k64th, kMinusMagic64th);
+  }
+};
+
+template <int kBits>
+struct CodesOfBits;
+template <>
+struct CodesOfBits<16> {
+  using Type = F16Codes;
+};
+template <>
+struct CodesOfBits<8> {
+  using Type = Int8Codes;
+};
+template <>
+struct CodesOfBits<4> {
+  using Type = Int4Codes;
+};
+template <>
+struct CodesOfBits<2> {
+  using Type = Int2Codes;
+};
+template <int kBits>
+using CodesOf = typename CodesOfBits<kBits>::Type;
+
+// Calls use(fragment, a) for the fragments of a lane's stream in order, a as Unpack leaves it.
+template <typename Codes, int kDim, typename Use>
+KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use& use) {
+  constexpr int kLaneBytes = LaneBytes(Codes::kBits, kDim), kVectors = kLaneBytes / 16;
+  constexpr int kPerVector = 16 / Codes::kBits;
+  KVANT_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    const Words4 words = Load16(side + StreamPlace(kLaneBytes, 0, v * 16) + lane * 16);
+    KVANT_UNROLL
+    for (int i = 0; i < kPerVector; ++i) {
+      uint32_t a[4];
+      Codes::Unpack(words.word, i, a);
+      use(v * kPerVector + i, a);
+    }
+  }
+  if constexpr (kLaneBytes % 16 == 8) {
+    uint32_t words[2];
+    Load8(side + StreamPlace(kLaneBytes, 0, kVectors * 16) + lane * 8, words);
+    KVANT_UNROLL
+    for (int i = 0; i < kPerVector / 2; ++i) {
+      uint32_t a[4];
+      Codes::Unpack(words, i, a);
+      use(kVectors * kPerVector + i, a);
+    }
+  }
+}
+
+// kCount words of metadata or queries, an even number, 8-byte aligned (16 where kCount % 4 == 0).
+template <int kCount>
+KVANT_DEVICE void LoadWords(const unsigned char* at, uint32_t (&out)[kCount]) {
+  if constexpr (kCount % 4 == 0) {
+    KVANT_UNROLL
+    for (int i = 0; i < kCount; i += 4) {
+      const Words4 words = Load16(at + i * 4);
+      KVANT_UNROLL
+      for (int j = 0; j < 4; ++j) out[i + j] = words.word[j];
+    }
+  } else {
+    KVANT_UNROLL
+    for (int i = 0; i < kCount; i += 2) {
+      uint32_t words[2];
+      Load8(at + i * 4, words);
+      out[i] = words[0];
+      out[i + 1] = words[1];
+    }
+  }
+}
+
+}  // namespace kvant::cuda

@@ -1,0 +1,39 @@
+// DecodeKernel: the frame that both ways of decoding share. A block takes one split of one row, its
+// warps take pages in turn, and leave one partial state.
+#pragma once
+
+#include "cuda/split.h"
+
+namespace kvant::cuda {
+
+template <template <typename, int, int> class Decode, typename Codes, int kDim, int kHeadsOrTiles>
+KVANT_DEVICE void DecodeRow(const DecodeArguments& args) {
+  using Warp = Decode<Codes, kDim, kHeadsOrTiles>;
+  constexpr int kHeads = Warp::kHeads;
+  KVANT_SHARED(uint32_t, queries, kHeads * kDim / 2);
+  KVANT_SHARED(float, max, kBlockWarps* kHeads);
+  KVANT_SHARED(float, sum, kBlockWarps* kHeads);
+  KVANT_SHARED(float, out, kHeads* kDim);
+  const BlockState<kHeads, kDim> block{max, sum, out};
+
+  StoreQueries<kHeads, kDim>(args, queries);
+  SyncThreads();
+  const Split split = Split::Of(args);
+  const int warp = UniformWarp();
+  Warp decode(args, queries);
+  KVANT_LOOP
+  for (int page = split.first_page + warp; page < split.end_page; page += kBlockWarps) {
+    decode.AddPage(split, page);
+  }
+  decode.Finish();
+  decode.StoreState(block, warp);
+  SyncThreads();
+  KVANT_LOOP
+  for (int turn = 0; turn < kBlockWarps; ++turn) {
+    if (warp == turn) decode.AddTo(block, warp, turn == 0);
+    SyncThreads();
+  }
+  block.Write(args);
+}
+
+}  // namespace kvant::cuda

@@ -1,0 +1,287 @@
+// Decode attention without tensor cores, on the same device pages: lane 4 g + t holds of K the
+// tokens g + 8 i and a quarter of the channels, of V the channels g + 8 i and a quarter of the
+// tokens. Half products of at most kChain terms, then fp32.
+#pragma once
+
+#include "cuda/codes.h"
+#include "cuda/split.h"
+
+namespace kvant::cuda {
+
+template <typename Codes, int kDim, int kHeadCount>
+struct CoreDecode {
+  static constexpr int kHeads = kHeadCount;
+  static constexpr int kTiles = kDim / 16;
+  static constexpr int kQueryWords = kDim / 8;  // of one lane and head
+  static constexpr int kGroups = Codes::kCoded ? VGroups(kDim) : 1;
+  static constexpr int kTileGroup = kVGroupChannels / 16;
+  static constexpr int kChain = 8;  // multiply-adds of two halves before they pass to fp32
+
+  const DecodeArguments& args;
+  const uint32_t* queries;  // shared
+  int lane, g, t;
+
+  uint32_t scaled_q[kHeads][kQueryWords];
+  float scores[kHeads][kTokenBlocks][2];  // tokens 16 block + g, + 8
+  uint32_t p[kHeads][kTokenBlocks][2];    // tokens 16 block + 2 t, + 1; the same + 8
+  float max[kHeads], sum[kHeads];         // the sum of the lane's own tokens until Finish
+  float bias[kHeads][kGroups];            // the same of sum(p * V offset)
+  float out[kHeads][kTiles][2];           // channels 16 tile + g, + 8, of the lane's tokens
+
+  KVANT_DEVICE CoreDecode(const DecodeArguments& arguments, const uint32_t* shared_queries)
+      : args(arguments), queries(shared_queries) {
+    lane = ThreadIndex() % kWarpLanes;
+    g = lane / 4;
+    t = lane % 4;
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      max[h] = NegativeInfinity();
+      sum[h] = 0;
+      KVANT_UNROLL
+      for (int group = 0; group < kGroups; ++group) bias[h][group] = 0;
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) out[h][j][0] = out[h][j][1] = 0;
+      if constexpr (!Codes::kCoded) {
+        KVANT_UNROLL
+        for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = Query(h, t, w);
+      }
+    }
+  }
+
+  KVANT_DEVICE uint32_t Query(int head, int quarter, int w) const {
+    return queries[(head * 4 + quarter) * kQueryWords + w];
+  }
+
+  // Folds the page's K scales into the queries; offset: the lane's part of sum(q * K offset).
+  KVANT_DEVICE void FoldScales(const unsigned char* metadata, float (&offset)[kHeads]) {
+    uint32_t scales[kQueryWords];
+    LoadWords(metadata + t * kQueryWords * 4, scales);
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      KVANT_UNROLL
+      for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = HalfMul2(Query(h, t, w), scales[w]);
+    }
+    KVANT_UNROLL
+    for (int first = 0; first < kQueryWords; first += 8) {
+      const int w = first + g;
+      const bool own = w < kQueryWords;
+      const uint32_t m =
+          own ? Load4(metadata + KOffsetsByte(kDim) + (t * kQueryWords + w) * 4) : 0u;
+      // OffsetOrder: the inner two of four words stand exchanged.
+      const bool inner = (w & 3) % 3 != 0 && (w | 3) < kQueryWords;
+      const int place = !own ? 0 : inner ? w ^ 3 : w;
+      KVANT_UNROLL
+      for (int h = 0; h < kHeads; ++h) {
+        const uint32_t q = Query(h, t, place);
+        offset[h] = Fma(LowHalf(q), LowHalf(m), offset[h]);
+        offset[h] = Fma(HighHalf(q), HighHalf(m), offset[h]);
+      }
+    }
+  }
+
+  // The lane's quarter of the scores of its tokens, then the sums over the four lanes: scores of
+  // the lane's own block, which is block t.
+  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata,
+                          float (&own)[kHeads][2]) {
+    float offset[kHeads] = {};
+    if constexpr (Codes::kCoded) FoldScales(metadata, offset);
+    uint32_t chain[kHeads][2] = {};
+    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+      const int block = f / kTiles, j = f % kTiles;
+      Codes::MakeExact(a);
+      KVANT_UNROLL
+      for (int h = 0; h < kHeads; ++h) {
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          uint32_t& c = chain[h][row];
+          const uint32_t q0 = scaled_q[h][2 * j], q1 = scaled_q[h][2 * j + 1];
+          c = j % (kChain / 2) == 0 ? HalfMul2(a[row], q0) : HalfFma2(a[row], q0, c);
+          c = HalfFma2(a[row + 2], q1, c);
+          if ((j + 1) % (kChain / 2) != 0 && j + 1 < kTiles) continue;
+          float& score = scores[h][block][row];
+          score = LowHalf(c) + HighHalf(c) + (j < kChain / 2 ? 0.0f : score);
+        }
+      }
+    });
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      if constexpr (Codes::kCoded) {
+        KVANT_UNROLL
+        for (int mask = 1; mask < kWarpLanes; mask *= 2) offset[h] += ShuffleXor(offset[h], mask);
+      }
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) own[h][row] = SumOfQuarters(h, row) * args.score_scale;
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) own[h][row] = Fma(offset[h], args.score_scale, own[h][row]);
+    }
+  }
+
+  // Each step sends the half of the blocks that the partner keeps: of block t, summed, 3 additions
+  // instead of 8.
+  KVANT_DEVICE float SumOfQuarters(int h, int row) const {
+    const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
+    const float* all = &scores[h][0][row];
+    const float keep0 = upper ? all[4] : all[0], keep1 = upper ? all[6] : all[2];
+    const float send0 = upper ? all[0] : all[4], send1 = upper ? all[2] : all[6];
+    const float sum0 = keep0 + ShuffleXor(send0, 2), sum1 = keep1 + ShuffleXor(send1, 2);
+    return (odd ? sum1 : sum0) + ShuffleXor(odd ? sum0 : sum1, 1);
+  }
+
+  // Turns the lane's two scores into probabilities and passes them to the lanes that hold the
+  // tokens of V. decay: of all that was summed before.
+  KVANT_DEVICE void Softmax(float (&own)[kHeads][2], float (&decay)[kHeads]) {
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      float top = Max(max[h], Max(own[h][0], own[h][1]));
+      KVANT_UNROLL
+      for (int mask = 1; mask < kWarpLanes; mask *= 2) top = Max(top, ShuffleXor(top, mask));
+      decay[h] = Exp2(max[h] - top);
+      max[h] = top;
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) own[h][row] = Exp2(own[h][row] - top);
+      sum[h] = Fma(sum[h], decay[h], own[h][0] + own[h][1]);
+      const uint32_t halves = PackHalves(own[h][0], own[h][1]);
+      KVANT_UNROLL
+      for (int block = 0; block < kTokenBlocks; ++block) {
+        const uint32_t even = ShuffleFrom(halves, 2 * t * 4 + block);
+        const uint32_t odd = ShuffleFrom(halves, (2 * t + 1) * 4 + block);
+        p[h][block][0] = Permute<0x5410>(even, odd);
+        p[h][block][1] = Permute<0x7632>(even, odd);
+      }
+    }
+  }
+
+  // p times the tokens' scales of V group `group`; adds the lane's own p * offset to bias.
+  KVANT_DEVICE void FoldValues(const unsigned char* metadata, int group,
+                               const float (&own)[kHeads][2], const float (&decay)[kHeads],
+                               uint32_t (&scaled)[kHeads][kTokenBlocks][2]) {
+    const int place = group * 2 * kDevicePageTokens;
+    uint32_t scales[8];
+    LoadWords(metadata + VScalesByte(kDim) + place + t * 32, scales);
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      KVANT_UNROLL
+      for (int block = 0; block < kTokenBlocks; ++block) {
+        KVANT_UNROLL
+        for (int pair = 0; pair < 2; ++pair) {
+          scaled[h][block][pair] = HalfMul2(p[h][block][pair], scales[2 * block + pair]);
+        }
+      }
+      bias[h][group] *= decay[h];
+    }
+    KVANT_UNROLL
+    for (int row = 0; row < 2; ++row) {
+      const int token = 16 * t + g + 8 * row;
+      const float m = LowHalf(
+          Load2(metadata + VOffsetsByte(kDim) + place + OffsetOrder(kTokenBlocks, token) * 2));
+      KVANT_UNROLL
+      for (int h = 0; h < kHeads; ++h) bias[h][group] = Fma(own[h][row], m, bias[h][group]);
+    }
+  }
+
+  KVANT_DEVICE void AddValues(const unsigned char* payload, const unsigned char* metadata,
+                              const Visible& visible, const float (&own)[kHeads][2],
+                              const float (&decay)[kHeads]) {
+    uint32_t scaled[kHeads][kTokenBlocks][2] = {}, chain[kHeads][2] = {};
+    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+      const int j = f / kTokenBlocks, block = f % kTokenBlocks;
+      if constexpr (Codes::kCoded) {
+        if (j % kTileGroup == 0 && block == 0) {
+          FoldValues(metadata, j / kTileGroup, own, decay, scaled);
+        }
+        Codes::MakeExact(a);
+      } else {
+        KVANT_UNROLL
+        for (int pair = 0; pair < 4; ++pair) {  // what lies in slots that nobody sees may be NaN
+          a[pair] &= visible.PairMask(block * 16 + 2 * t + pair / 2 * 8);
+        }
+      }
+      KVANT_UNROLL
+      for (int h = 0; h < kHeads; ++h) {
+        const auto& b = Codes::kCoded ? scaled[h] : p[h];
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          uint32_t& c = chain[h][row];
+          c = block == 0 ? HalfMul2(a[row], b[block][0]) : HalfFma2(a[row], b[block][0], c);
+          c = HalfFma2(a[row + 2], b[block][1], c);
+          if (block + 1 < kTokenBlocks) continue;
+          out[h][j][row] = Fma(out[h][j][row], decay[h], LowHalf(c) + HighHalf(c));
+        }
+      }
+    });
+  }
+
+  KVANT_DEVICE void AddPage(const Split& split, int page) {
+    const uint32_t number = Load4(split.table + page);
+    const unsigned char* payload =
+        args.payload + static_cast<int64_t>(number) * PagePayloadBytes(Codes::kBits, kDim);
+    const unsigned char* metadata =
+        args.metadata + static_cast<int64_t>(number) * PageMetadataBytes(Codes::kBits, kDim);
+    const Visible visible = Visible::Of(split, page);
+    float own[kHeads][2], decay[kHeads];
+    Score(payload, metadata, own);
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        if (!visible.Has(t * 16 + g + row * 8)) own[h][row] = NegativeInfinity();
+      }
+    }
+    Softmax(own, decay);
+    AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, own, decay);
+  }
+
+  // Sums over the lanes that share a channel (out) and over the warp (sum, bias).
+  KVANT_DEVICE void Finish() {
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      KVANT_UNROLL
+      for (int mask = 1; mask < kWarpLanes; mask *= 2) {
+        sum[h] += ShuffleXor(sum[h], mask);
+        KVANT_UNROLL
+        for (int group = 0; group < kGroups; ++group) {
+          bias[h][group] += ShuffleXor(bias[h][group], mask);
+        }
+      }
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          out[h][j][row] += ShuffleXor(out[h][j][row], 1);
+          out[h][j][row] += ShuffleXor(out[h][j][row], 2);
+        }
+      }
+    }
+  }
+
+  // Adds the warp's output, times its weight in the block, to the block's; first: instead of
+  // adding.
+  KVANT_DEVICE void AddTo(const BlockState<kHeads, kDim>& block, int warp, bool first) const {
+    if (t != 0) return;
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      const float weight = block.Weight(warp, h);
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          float value = out[h][j][row];
+          if constexpr (Codes::kCoded) value += bias[h][j / kTileGroup];
+          float& place = block.out[h * kDim + j * 16 + g + row * 8];
+          place = Fma(value, weight, first ? 0.0f : place);
+        }
+      }
+    }
+  }
+
+  KVANT_DEVICE void StoreState(const BlockState<kHeads, kDim>& block, int warp) const {
+    if (lane != 0) return;
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      block.max[warp * kHeads + h] = max[h];
+      block.sum[warp * kHeads + h] = sum[h];
+    }
+  }
+};
+
+}  // namespace kvant::cuda

@@ -1,0 +1,303 @@
+// Decode attention on tensor cores: one pass over the bytes of a page serves up to 8 query heads a
+// column tile. Both products take the codes as the left operand, straight from the loaded words:
+//
+//   scores  [16 tokens x 8 heads]    += codes [16 tokens x 16 channels]  (q s) [16 channels x 8]
+//   output  [16 channels x 8 heads]  += codes [16 channels x 16 tokens]  (p s) [16 tokens x 8]
+//
+// K's channel scales are folded into the queries once a page, V's token scales into the
+// probabilities. Codes carry the magic 1024 into the product; an accumulator therefore begins at
+// -1024 * sum(right operand), itself a product with a constant, and so do the offsets' terms. The
+// probabilities pass from columns of the first product to rows of the second by one 8 x 8
+// transposition. What is left to the CUDA cores: unpacking, the softmax and one fp32
+// multiply-add an output value and page, which also promotes and rescales.
+#pragma once
+
+#include "cuda/codes.h"
+#include "cuda/split.h"
+
+namespace kvant::cuda {
+
+template <typename Codes, int kDim, int kColumnTiles>
+struct MmaDecode {
+  static constexpr int kHeads = 8 * kColumnTiles;
+  static constexpr int kTiles = kDim / 16;
+  static constexpr int kQueryWords = kDim / 8;  // of one lane and head
+  static constexpr int kGroups = Codes::kCoded ? VGroups(kDim) : 1;
+  static constexpr int kTileGroup = kVGroupChannels / 16;  // channel tiles of one V group
+
+  const DecodeArguments& args;
+  const uint32_t* queries;  // shared
+  int lane, g, t;
+
+  uint32_t scaled_q[kColumnTiles][kQueryWords];      // of head 8 n + g
+  Tile scores[kTokenBlocks][kColumnTiles];           // then probabilities
+  uint32_t p[kTokenBlocks][2][kColumnTiles];         // transposed: head 8 n + g, two tokens
+  float max[kColumnTiles][2], sum[kColumnTiles][2];  // heads 8 n + 2 t, + 1
+  float bias[kGroups][kColumnTiles][2];              // sum(p * V offset)
+  Tile out[kTiles][kColumnTiles];                    // rows g + 8 times kRowWeight
+
+  KVANT_DEVICE MmaDecode(const DecodeArguments& arguments, const uint32_t* shared_queries)
+      : args(arguments), queries(shared_queries) {
+    lane = ThreadIndex() % kWarpLanes;
+    g = lane / 4;
+    t = lane % 4;
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        max[n][e] = NegativeInfinity();
+        sum[n][e] = 0;
+        KVANT_UNROLL
+        for (int group = 0; group < kGroups; ++group) bias[group][n][e] = 0;
+      }
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) out[j][n] = {};
+      if constexpr (!Codes::kCoded) {
+        KVANT_UNROLL
+        for (int w = 0; w < kQueryWords; ++w) scaled_q[n][w] = Query(n, w);
+      }
+    }
+  }
+
+  KVANT_DEVICE uint32_t Query(int n, int w) const {
+    return queries[((8 * n + g) * 4 + t) * kQueryWords + w];
+  }
+
+  // The right operand's second word counts for pairs 2, 3, whose codes weigh kPairWeight.
+  KVANT_DEVICE static uint32_t SecondPair(uint32_t halves) {
+    return Codes::kPairWeight == 4 ? HalfMul2(halves, k4th) : halves;
+  }
+
+  // Folds the page's K scales into the queries. start: -1024 * sum(scaled q), in all rows; offset:
+  // sum(q * K offset) of heads 2 t, 2 t + 1.
+  KVANT_DEVICE void FoldScales(const unsigned char* metadata, Tile (&start)[kColumnTiles],
+                               float (&offset)[kColumnTiles][2]) {
+    const uint32_t minus_magic[4] = {kMinusMagic, kMinusMagic, kMinusMagic, kMinusMagic};
+    uint32_t scales[kQueryWords], offsets[kQueryWords];
+    LoadWords(metadata + t * kQueryWords * 4, scales);
+    LoadWords(metadata + KOffsetsByte(kDim) + t * kQueryWords * 4, offsets);
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      Tile even = {}, odd = {};
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        const uint32_t q0 = Query(n, 2 * j), q1 = Query(n, 2 * j + 1);
+        AddOffsets(offsets, j, q0, q1, &even, &odd);
+        const uint32_t b0 = HalfMul2(q0, scales[2 * j]);
+        const uint32_t b1 = SecondPair(HalfMul2(q1, scales[2 * j + 1]));
+        start[n] = MultiplyAdd(minus_magic, b0, b1, start[n]);
+        scaled_q[n][2 * j] = b0;
+        scaled_q[n][2 * j + 1] = b1;
+      }
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) offset[n][e] = even.at[e] + odd.at[e + 2];
+    }
+  }
+
+  // Adds the product of tile j's offsets with its right operand, of an even tile in the rows g of
+  // `even`, of an odd one in the rows g + 8 of `odd`; what the other rows hold is nobody's. Four
+  // words of a load are then an operand as they come (device_page.h, OffsetOrder).
+  template <int kWords>
+  KVANT_DEVICE static void AddOffsets(const uint32_t (&offsets)[kWords], int j, uint32_t b0,
+                                      uint32_t b1, Tile* even, Tile* odd) {
+    const int quad = j / 2 * 4;
+    if (quad + 4 > kWords) {
+      const uint32_t last[4] = {offsets[kWords - 2], 0, offsets[kWords - 1], 0};
+      *even = MultiplyAdd(last, b0, b1, *even);
+      return;
+    }
+    const uint32_t m[4] = {offsets[quad], offsets[quad + 1], offsets[quad + 2], offsets[quad + 3]};
+    Tile* sum_of_tile = j % 2 == 0 ? even : odd;
+    *sum_of_tile = MultiplyAdd(m, b0, b1, *sum_of_tile);
+  }
+
+  // Fills scores, in units of the base-2 exponent.
+  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata) {
+    Tile start[kColumnTiles] = {};
+    float offset[kColumnTiles][2] = {};
+    if constexpr (Codes::kCoded) FoldScales(metadata, start, offset);
+    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+      const int block = f / kTiles, j = f % kTiles;
+      KVANT_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        Tile& c = scores[block][n];
+        c = MultiplyAdd(a, scaled_q[n][2 * j], scaled_q[n][2 * j + 1], j == 0 ? start[n] : c);
+      }
+    });
+    const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
+    KVANT_UNROLL
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      KVANT_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        Tile& c = scores[block][n];
+        KVANT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          c.at[i] = Codes::kCoded
+                        ? Fma(c.at[i], i < 2 ? scale : high_scale, offset[n][i % 2] * scale)
+                        : c.at[i] * scale;
+        }
+      }
+    }
+  }
+
+  KVANT_DEVICE void Hide(const Visible& visible) {
+    KVANT_UNROLL
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      KVANT_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        KVANT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (!visible.Has(block * 16 + g + i / 2 * 8)) scores[block][n].at[i] = NegativeInfinity();
+        }
+      }
+    }
+  }
+
+  // Turns scores into transposed probabilities against the new maximum and counts them in `sum`.
+  // decay: of all that was summed before.
+  KVANT_DEVICE void Softmax(float (&decay)[kColumnTiles][2]) {
+    const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float top = max[n][e];
+        KVANT_UNROLL
+        for (int block = 0; block < kTokenBlocks; ++block) {
+          top = Max(top, Max(scores[block][n].at[e], scores[block][n].at[e + 2]));
+        }
+        KVANT_UNROLL
+        for (int mask = 4; mask < kWarpLanes; mask *= 2) top = Max(top, ShuffleXor(top, mask));
+        decay[n][e] = Exp2(max[n][e] - top);
+        max[n][e] = top;
+      }
+      Tile total = {};
+      KVANT_UNROLL
+      for (int block = 0; block < kTokenBlocks; ++block) {
+        KVANT_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const float* at = &scores[block][n].at[2 * half];
+          p[block][half][n] =
+              Transpose8x8(PackHalves(Exp2(at[0] - max[n][0]), Exp2(at[1] - max[n][1])));
+        }
+        total = MultiplyAdd(ones, p[block][0][n], p[block][1][n], total);
+      }
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) sum[n][e] = Fma(sum[n][e], decay[n][e], total.at[e]);
+    }
+  }
+
+  // The right operand of V group `group`: p times the tokens' scales, for each token block. start:
+  // -1024 * its sum. Adds p * offset to bias.
+  KVANT_DEVICE void FoldValues(const unsigned char* metadata, int group,
+                               const float (&decay)[kColumnTiles][2],
+                               uint32_t (&scaled)[kTokenBlocks][2][kColumnTiles],
+                               Tile (&start)[kColumnTiles]) {
+    const uint32_t minus_magic[4] = {kMinusMagic, kMinusMagic, kMinusMagic, kMinusMagic};
+    const int place = group * 2 * kDevicePageTokens + t * 32;
+    uint32_t scales[8], offsets[8];
+    LoadWords(metadata + VScalesByte(kDim) + place, scales);
+    LoadWords(metadata + VOffsetsByte(kDim) + place, offsets);
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      Tile even = {}, odd = {};
+      KVANT_UNROLL
+      for (int block = 0; block < kTokenBlocks; ++block) {
+        const uint32_t p0 = p[block][0][n], p1 = p[block][1][n];
+        AddOffsets(offsets, block, p0, p1, &even, &odd);
+        scaled[block][0][n] = HalfMul2(p0, scales[2 * block]);
+        scaled[block][1][n] = SecondPair(HalfMul2(p1, scales[2 * block + 1]));
+        start[n] = MultiplyAdd(minus_magic, scaled[block][0][n], scaled[block][1][n], start[n]);
+      }
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        bias[group][n][e] = Fma(bias[group][n][e], decay[n][e], even.at[e] + odd.at[e + 2]);
+      }
+    }
+  }
+
+  KVANT_DEVICE void AddValues(const unsigned char* payload, const unsigned char* metadata,
+                              const Visible& visible, const float (&decay)[kColumnTiles][2]) {
+    uint32_t scaled[kTokenBlocks][2][kColumnTiles] = {};
+    Tile start[kColumnTiles] = {}, sums[kColumnTiles] = {};
+    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+      const int j = f / kTokenBlocks, block = f % kTokenBlocks;
+      if constexpr (Codes::kCoded) {
+        if (j % kTileGroup == 0 && block == 0) {
+          for (Tile& tile : start) tile = {};
+          FoldValues(metadata, j / kTileGroup, decay, scaled, start);
+        }
+      } else {
+        KVANT_UNROLL
+        for (int pair = 0; pair < 4; ++pair) {  // what lies in slots that nobody sees may be NaN
+          a[pair] &= visible.PairMask(block * 16 + 2 * t + pair / 2 * 8);
+        }
+      }
+      KVANT_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        Tile& c = sums[n];
+        const auto& b = Codes::kCoded ? scaled : p;
+        c = MultiplyAdd(a, b[block][0][n], b[block][1][n],
+                        block > 0       ? c
+                        : Codes::kCoded ? start[n]
+                                        : Tile{});
+        if (block + 1 < kTokenBlocks) continue;
+        KVANT_UNROLL
+        for (int i = 0; i < 4; ++i)
+          out[j][n].at[i] = Fma(out[j][n].at[i], decay[n][i % 2], c.at[i]);
+      }
+    });
+  }
+
+  KVANT_DEVICE void AddPage(const Split& split, int page) {
+    const uint32_t number = Load4(split.table + page);
+    const unsigned char* payload =
+        args.payload + static_cast<int64_t>(number) * PagePayloadBytes(Codes::kBits, kDim);
+    const unsigned char* metadata =
+        args.metadata + static_cast<int64_t>(number) * PageMetadataBytes(Codes::kBits, kDim);
+    const Visible visible = Visible::Of(split, page);
+    float decay[kColumnTiles][2];
+    Score(payload, metadata);
+    if (!visible.all()) Hide(visible);
+    Softmax(decay);
+    AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, decay);
+  }
+
+  // Sums of the first product's columns stand in all rows, those of the second in one lane.
+  KVANT_DEVICE void Finish() {}
+
+  // Adds the warp's output, times its weight in the block, to the block's; first: instead of
+  // adding.
+  KVANT_DEVICE void AddTo(const BlockState<kHeads, kDim>& block, int warp, bool first) const {
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const int head = 8 * n + 2 * t;
+      const float weights[2] = {block.Weight(warp, head), block.Weight(warp, head + 1)};
+      KVANT_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        KVANT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float unit = i < 2 ? 1.0f : 1.0f / Codes::kRowWeight;
+          float value = out[j][n].at[i] * unit;
+          if constexpr (Codes::kCoded) value += bias[j / kTileGroup][n][i % 2];
+          float& place = block.out[(head + i % 2) * kDim + j * 16 + g + i / 2 * 8];
+          place = Fma(value, weights[i % 2], first ? 0.0f : place);
+        }
+      }
+    }
+  }
+
+  KVANT_DEVICE void StoreState(const BlockState<kHeads, kDim>& block, int warp) const {
+    if (g != 0) return;  // all rows hold the same
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVANT_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        block.max[warp * kHeads + 8 * n + 2 * t + e] = max[n][e];
+        block.sum[warp * kHeads + 8 * n + 2 * t + e] = sum[n][e];
+      }
+    }
+  }
+};
+
+}  // namespace kvant::cuda

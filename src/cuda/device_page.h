@@ -1,0 +1,96 @@
+// DevicePage: how a page lies in GPU memory. The same codes, scales and offsets as in a stored page
+// (format/page_layout.h), permuted so that a lane's 16-byte loads bring whole operand fragments of
+// the tensor cores' m16n8k16 product; a kernel without tensor cores reads the same bytes.
+//
+// A page is 64 tokens of one KV head: payload (codes, or halves of f16) and metadata lie in two
+// pools, each indexed by the page's number.
+//
+//   payload   K side, V side. A side is, for each of 32 lanes, a stream of head_dim / 4 fragments
+//   of
+//             8 codes. Lane 4 g + t, fragment f:
+//               K  rows are tokens, columns channels: token block f / (D / 16), channel tile
+//                  f % (D / 16)
+//               V  rows are channels, columns tokens: channel tile f / 4, token block f % 4
+//             each tile 16 wide. A fragment is 4 pairs: (row g; columns 2t, 2t + 1), (row g + 8;
+//             the same), (row g; columns 2t + 8, 2t + 9), (row g + 8; the same). The streams are
+//             cut into 16-byte vectors and lie [vector][32 lanes][16 B]; where a stream ends in
+//             half a vector (int2 of head_dim 80), [32 lanes][8 B] follow.
+//   metadata  K scales [D] f16, K offsets [D]; V scales [D / 64, rounded up][64] f16, V offsets,
+//   the
+//             same; channels (K) and tokens (V) in the order of PairOrder, in which a lane's own
+//             follow each other. f16 has none. A value is scale * code + offset.
+//
+// Inside words the codes are set for the magic-number decode, which makes two halves 1024 + f * c
+// of a word with one and-or, f the weight of the bit where the code begins:
+//   f16   word p: pair p
+//   int8  word 0: pairs 0, 1; word 1: pairs 2, 3; a byte a code, in order
+//   int4  pair p: nibbles p and p + 4; f = 1, 16, 1, 16
+//   int2  a word holds two fragments, in its even and its odd bytes; fields (of 2 bits) of pairs
+//         0, 1, 2, 3: 0, 2, 1, 3; f = 1, 16, 4, 64
+// So f of the rows g + 8 is 16 times that of the rows g (int4, int2): the product's rows stay
+// comparable after one multiplication.
+#pragma once
+
+namespace kvant::cuda {
+
+inline constexpr int kDevicePageTokens = 64;
+inline constexpr int kVGroupChannels = 64;  // V has one scale a token and 64 channels
+inline constexpr int kTokenBlocks = kDevicePageTokens / 16;
+
+// Bytes of one lane's stream of one side, and of the side.
+constexpr int LaneBytes(int bits, int head_dim) { return head_dim * bits / 4; }
+constexpr int SidePayloadBytes(int bits, int head_dim) { return 32 * LaneBytes(bits, head_dim); }
+constexpr int PagePayloadBytes(int bits, int head_dim) {
+  return 2 * SidePayloadBytes(bits, head_dim);
+}
+
+constexpr int VGroups(int head_dim) { return (head_dim + kVGroupChannels - 1) / kVGroupChannels; }
+constexpr int KOffsetsByte(int head_dim) { return 2 * head_dim; }
+constexpr int VScalesByte(int head_dim) { return 4 * head_dim; }
+constexpr int VOffsetsByte(int head_dim) {
+  return VScalesByte(head_dim) + 2 * kDevicePageTokens * VGroups(head_dim);
+}
+constexpr int PageMetadataBytes(int bits, int head_dim) {
+  return bits == 16 ? 0 : VOffsetsByte(head_dim) + 2 * kDevicePageTokens * VGroups(head_dim);
+}
+
+// Where byte `byte` of a lane's stream lies in its side.
+constexpr int StreamPlace(int lane_bytes, int lane, int byte) {
+  const int vectors = lane_bytes / 16;
+  return byte < vectors * 16 ? (byte / 16 * 32 + lane) * 16 + byte % 16
+                             : vectors * 512 + lane * 8 + byte % 16;
+}
+
+// Where element `index` of a row of `tiles` x 16 lies in metadata: by t, tile, pair and half.
+constexpr int PairOrder(int tiles, int index) {
+  const int tile = index / 16, in_tile = index % 16;
+  const int pair = in_tile / 8, t = in_tile % 8 / 2, half = in_tile % 2;
+  return ((t * tiles + tile) * 2 + pair) * 2 + half;
+}
+
+// The same with the inner two of every four words of a lane exchanged: four are then a left operand
+// whose rows g belong to an even tile and whose rows g + 8 to the odd one behind it.
+constexpr int OffsetOrder(int tiles, int index) {
+  const int place = PairOrder(tiles, index);
+  const int word = place / 2 % (2 * tiles), in_quad = word % 4;
+  if (word - in_quad + 4 > 2 * tiles || in_quad == 0 || in_quad == 3) return place;
+  return place + (in_quad == 1 ? 2 : -2);
+}
+
+// Where code `half` of pair `pair` of fragment `fragment` begins in a lane's stream, in bits.
+constexpr int CodeBit(int bits, int fragment, int pair, int half) {
+  switch (bits) {
+    case 16:
+      return ((fragment * 4 + pair) * 2 + half) * 16;
+    case 8:
+      return fragment * 64 + (pair * 2 + half) * 8;
+    case 4:
+      return fragment * 32 + (pair + 4 * half) * 4;
+    default: {  // 2
+      const int field = pair == 1 ? 2 : pair == 2 ? 1 : pair;
+      return fragment / 2 * 32 + fragment % 2 * 8 + field * 2 + half * 16;
+    }
+  }
+}
+
+}  // namespace kvant::cuda

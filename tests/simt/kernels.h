@@ -1,0 +1,27 @@
+// The kernels as the SIMT shim runs them: functions of one thread.
+#pragma once
+
+#include "cuda/arguments.h"
+#include "cuda/kernel_table.h"
+
+#define KVANT_DECLARE_KERNEL(name, bits, dim, heads, Way, count) \
+  extern "C" void name(kvant::cuda::DecodeArguments args);
+KVANT_DECODE_KERNELS(KVANT_DECLARE_KERNEL)
+#undef KVANT_DECLARE_KERNEL
+extern "C" void kvant_merge(kvant::cuda::MergeArguments args);
+
+namespace kvant::simt {
+
+struct DecodeKernel {
+  cuda::KernelRow row;
+  void (*thread)(cuda::DecodeArguments);
+};
+
+inline constexpr DecodeKernel kDecodeKernels[] = {
+#define KVANT_ROW(name, bits, dim, heads, Way, count) \
+  {cuda::MakeKernelRow(#name, bits, dim, heads), name},
+    KVANT_DECODE_KERNELS(KVANT_ROW)
+#undef KVANT_ROW
+};
+
+}  // namespace kvant::simt
