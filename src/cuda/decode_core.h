@@ -1,6 +1,7 @@
 // Decode attention without tensor cores, on the same device pages: lane 4 g + t holds of K the
 // tokens g + 8 i and a quarter of the channels, of V the channels g + 8 i and a quarter of the
-// tokens. Half products of at most kChain terms, then fp32.
+// tokens. Half products of at most kChain terms; those of a token's score are added as halves too,
+// those of an output in fp32.
 #pragma once
 
 #include "cuda/codes.h"
@@ -15,7 +16,7 @@ struct CoreDecode {
   static constexpr int kQueryWords = kDim / 8;  // of one lane and head
   static constexpr int kGroups = Codes::kCoded ? VGroups(kDim) : 1;
   static constexpr int kTileGroup = kVGroupChannels / 16;
-  static constexpr int kChain = 8;  // multiply-adds of two halves before they pass to fp32
+  static constexpr int kChain = 8;  // terms that follow each other in one half accumulator
 
   const DecodeArguments& args;
   const uint32_t* queries;  // shared
@@ -85,7 +86,7 @@ struct CoreDecode {
                           float (&own)[kHeads][2]) {
     float offset[kHeads] = {};
     if constexpr (Codes::kCoded) FoldScales(metadata, offset);
-    uint32_t chain[kHeads][2] = {};
+    uint32_t chain[kHeads][2] = {}, chains[kHeads][2] = {};
     ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
       Codes::MakeExact(a);
@@ -93,13 +94,14 @@ struct CoreDecode {
       for (int h = 0; h < kHeads; ++h) {
         KVANT_UNROLL
         for (int row = 0; row < 2; ++row) {
-          uint32_t& c = chain[h][row];
+          uint32_t &c = chain[h][row], &sum_of_chains = chains[h][row];
           const uint32_t q0 = scaled_q[h][2 * j], q1 = scaled_q[h][2 * j + 1];
           c = j % (kChain / 2) == 0 ? HalfMul2(a[row], q0) : HalfFma2(a[row], q0, c);
           c = HalfFma2(a[row + 2], q1, c);
           if ((j + 1) % (kChain / 2) != 0 && j + 1 < kTiles) continue;
-          float& score = scores[h][block][row];
-          score = LowHalf(c) + HighHalf(c) + (j < kChain / 2 ? 0.0f : score);
+          sum_of_chains = j < kChain / 2 ? c : HalfAdd2(sum_of_chains, c);
+          if (j + 1 < kTiles) continue;
+          scores[h][block][row] = LowHalf(sum_of_chains) + HighHalf(sum_of_chains);
         }
       }
     });

@@ -111,10 +111,11 @@ struct MmaDecode {
     *sum_of_tile = MultiplyAdd(m, b0, b1, *sum_of_tile);
   }
 
-  // Fills scores, in units of the base-2 exponent.
-  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata) {
+  // Fills scores with the first product: those of rows g + 8 are kRowWeight times too large, and
+  // the scale and `offset` are still missing.
+  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata,
+                          float (&offset)[kColumnTiles][2]) {
     Tile start[kColumnTiles] = {};
-    float offset[kColumnTiles][2] = {};
     if constexpr (Codes::kCoded) FoldScales(metadata, start, offset);
     ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
@@ -124,62 +125,56 @@ struct MmaDecode {
         c = MultiplyAdd(a, scaled_q[n][2 * j], scaled_q[n][2 * j + 1], j == 0 ? start[n] : c);
       }
     });
-    const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
-    KVANT_UNROLL
-    for (int block = 0; block < kTokenBlocks; ++block) {
-      KVANT_UNROLL
-      for (int n = 0; n < kColumnTiles; ++n) {
-        Tile& c = scores[block][n];
-        KVANT_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          c.at[i] = Codes::kCoded
-                        ? Fma(c.at[i], i < 2 ? scale : high_scale, offset[n][i % 2] * scale)
-                        : c.at[i] * scale;
-        }
-      }
-    }
   }
 
   KVANT_DEVICE void Hide(const Visible& visible) {
+    const Visible own{visible.first - g, visible.end - g};
     KVANT_UNROLL
     for (int block = 0; block < kTokenBlocks; ++block) {
       KVANT_UNROLL
       for (int n = 0; n < kColumnTiles; ++n) {
         KVANT_UNROLL
         for (int i = 0; i < 4; ++i) {
-          if (!visible.Has(block * 16 + g + i / 2 * 8)) scores[block][n].at[i] = NegativeInfinity();
+          if (!own.Has(block * 16 + i / 2 * 8)) scores[block][n].at[i] = NegativeInfinity();
         }
       }
     }
   }
 
   // Turns scores into transposed probabilities against the new maximum and counts them in `sum`.
-  // decay: of all that was summed before.
-  KVANT_DEVICE void Softmax(float (&decay)[kColumnTiles][2]) {
+  // The maximum is that of the product; scale, offset and maximum then cost one multiply-add a
+  // score. decay: of all that was summed before.
+  KVANT_DEVICE void Softmax(const float (&offset)[kColumnTiles][2],
+                            float (&decay)[kColumnTiles][2]) {
+    const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
     const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
+      float shift[2];
       KVANT_UNROLL
       for (int e = 0; e < 2; ++e) {
-        float top = max[n][e];
+        float low = scores[0][n].at[e], high = scores[0][n].at[e + 2];
         KVANT_UNROLL
-        for (int block = 0; block < kTokenBlocks; ++block) {
-          top = Max(top, Max(scores[block][n].at[e], scores[block][n].at[e + 2]));
+        for (int block = 1; block < kTokenBlocks; ++block) {
+          low = Max(low, scores[block][n].at[e]);
+          high = Max(high, scores[block][n].at[e + 2]);
         }
+        float top = Max(low, high * (1.0f / Codes::kRowWeight));
         KVANT_UNROLL
         for (int mask = 4; mask < kWarpLanes; mask *= 2) top = Max(top, ShuffleXor(top, mask));
+        top = Max(max[n][e], Fma(top, scale, offset[n][e] * scale));
         decay[n][e] = Exp2(max[n][e] - top);
         max[n][e] = top;
+        shift[e] = Fma(offset[n][e], scale, -top);
       }
       Tile total = {};
       KVANT_UNROLL
       for (int block = 0; block < kTokenBlocks; ++block) {
-        KVANT_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const float* at = &scores[block][n].at[2 * half];
-          p[block][half][n] =
-              Transpose8x8(PackHalves(Exp2(at[0] - max[n][0]), Exp2(at[1] - max[n][1])));
-        }
+        const Tile& c = scores[block][n];
+        p[block][0][n] = Transpose8x8(
+            PackHalves(Exp2(Fma(c.at[0], scale, shift[0])), Exp2(Fma(c.at[1], scale, shift[1]))));
+        p[block][1][n] = Transpose8x8(PackHalves(Exp2(Fma(c.at[2], high_scale, shift[0])),
+                                                 Exp2(Fma(c.at[3], high_scale, shift[1]))));
         total = MultiplyAdd(ones, p[block][0][n], p[block][1][n], total);
       }
       KVANT_UNROLL
@@ -256,10 +251,10 @@ struct MmaDecode {
     const unsigned char* metadata =
         args.metadata + static_cast<int64_t>(number) * PageMetadataBytes(Codes::kBits, kDim);
     const Visible visible = Visible::Of(split, page);
-    float decay[kColumnTiles][2];
-    Score(payload, metadata);
+    float offset[kColumnTiles][2] = {}, decay[kColumnTiles][2];
+    Score(payload, metadata, offset);
     if (!visible.all()) Hide(visible);
-    Softmax(decay);
+    Softmax(offset, decay);
     AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, decay);
   }
 

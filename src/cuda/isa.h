@@ -86,6 +86,11 @@ KVANT_DEVICE uint32_t HalfSub2(uint32_t a, uint32_t b) {
   asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+KVANT_DEVICE uint32_t HalfAdd2(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+}
 KVANT_DEVICE float LowHalf(uint32_t halves) {
   float out;
   asm("{.reg .f16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}"
@@ -162,6 +167,7 @@ using simt::BlockX;
 using simt::BlockY;
 using simt::Exp2;
 using simt::Fma;
+using simt::HalfAdd2;
 using simt::HalfFma2;
 using simt::HalfMul2;
 using simt::HalfSub2;

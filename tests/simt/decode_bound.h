@@ -3,21 +3,27 @@
 // Units: u = 2^-11, half an ulp of a half; tiny = 2^-25, the same of a subnormal one; e = 2^-23, an
 // ulp of a float: the shim rounds a matrix product once, by e / 2, tensor cores truncate.
 //
-// A score, before the scale kappa, is sum(q s c) + sum(q m). Its parts err by
-//   q s rounded to half           u |q s| + tiny, times the code c (times 4: int2 weighs a pair)
-//   half chains (no tensor cores) each of 8 terms rounds 8 times:  8 u sum|q s c|, 8 tiny a chain
-//   fp32 sums                     D / 16 + 16 roundings of at most sum|q s c| + sum|q m|; with
-//   tensor
-//                                 cores also of 1024 sum|q s|, which the codes' magic adds and
-//                                 takes
-// so a weight exp2(score) errs relatively by rho = exp(2 ln2 max(delta)) - 1, twice for the
-// maximum's own error, and Exp2 by 2^-22. An output is sum(w v) with weights w of sum 1; by parts:
-//   w itself                      rho + u (rounded to half), above and below the fraction bar:
-//   twice p rounded, times s, rounded   2 u |s c| and tiny (|s c| + 4 c) a token; the offset 2 u
-//   |m| + tiny half chains                   8 u |s c|, 8 tiny a channel and page fp32 sums (tokens
-//   + 64) e (|s c| + |m| + 1024 |s|)
-// Sums of tiny are over tokens whose weights are not normalized: p is at most 1 and one p is 1, so
-// dividing by their sum makes them no larger.
+// Roundings of halves are taken as independent and uniform in +-u |x|, of variance (u x)^2 / 3 (the
+// probabilistic analysis of Higham and Mary, SIAM J. Sci. Comput. 41, 2019); standard deviations of
+// what may be correlated are added, others by squares. The bound is kDeviations of them. All other
+// errors are far smaller and enter by their largest value.
+//
+// A score, before the scale kappa, is sum(q s c) + sum(q m):
+//   q s rounded to half            (u q s c)^2 / 3 a channel; tiny c, 4 tiny c where int2 weighs it
+//   half chains (no tensor cores)  each of 8 terms, so 8 roundings of a partial sum no larger than
+//                                  its terms together, then one a chain of the lane's sum; 8 tiny
+//   fp32 sums                      D / 16 + 16 roundings, e each, of sum|q s c| + sum|q m|; with
+//                                  tensor cores also of 1024 sum|q s|, the codes' magic
+// An output is sum(w v), the weights w = exp2(score) / sum of sum 1:
+//   scores                         ln2 sum(w sd(score) |v - out|): tokens share the roundings of q
+//   s p rounded to half              (u w (v - out))^2 / 3 a token (its sum may hold unrounded
+//   ones:
+//                                  (u w |out|)^2 / 3 more); p s rounded: (u w s c)^2 / 3
+//   half chains                    as above, of w s c; 8 tokens a chain
+//   fp32 sums                      (tokens + 64) e sum w (|s c| + |m| + 1024 |s|)
+//   tiny                           |s c| + 4 c + 1 a token. The sum of p is at least 1, so dividing
+//                                  by it makes these no larger.
+//   Exp2                           2^-22, and e of the score's size, twice
 #pragma once
 
 #include "simt/decode_world.h"
@@ -37,70 +43,117 @@ class DecodeBound {
     Expected expected;
     for (int row = 0; row < DecodeWorld::kRows; ++row) {
       for (int head = 0; head < world_.heads; ++head) {
-        Score(row, head);
-        for (int c = 0; c < world_.dim; ++c) Output(row, c, &expected);
+        tokens_.clear();
+        for (int t = 0; t < world_.pages * 64; ++t) {
+          if (world_.Visible(row, t)) tokens_.push_back(ScoreOf(row, head, t));
+        }
+        Normalize();
+        for (int c = 0; c < world_.dim; ++c) AddOutput(row, c, &expected);
       }
     }
     return expected;
   }
 
  private:
-  static constexpr double kU = 0x1p-11, kTiny = 0x1p-25, kE = 0x1p-23;
-  double chain() const { return tensor_cores_ ? 0 : 8; }
-  double magic() const { return tensor_cores_ && world_.bits < 16 ? 1024 : 0; }
+  static constexpr double kU = 0x1p-11, kTiny = 0x1p-25, kE = 0x1p-23, kDeviations = 8;
+  static constexpr int kChain = 8;
 
-  void Score(int row, int head) {
-    const double kappa = static_cast<double>(world_.score_scale);
-    const int dim = world_.dim;
-    tokens_.clear();
-    weights_.clear();
-    double worst = 0, top = -INFINITY;
-    for (int t = 0; t < world_.pages * 64; ++t) {
-      if (!world_.Visible(row, t)) continue;
-      double score = 0, coded = 0, offset = 0, codes = 0, scaled_q = 0;
-      for (int c = 0; c < dim; ++c) {
-        const double q = static_cast<double>(
-            world_.queries[static_cast<size_t>((row * world_.heads + head) * dim + c)]);
-        const Parts& k = world_.At(world_.k, row, t, c);
-        score += q * k.value;
-        coded += std::fabs(q) * k.coded;
-        offset += std::fabs(q) * k.offset;
-        codes += k.code;
-        scaled_q += std::fabs(q) * k.scale;
-      }
-      const double halves = (1 + chain()) * kU * coded + 4 * kTiny * codes + chain() * kTiny * dim;
-      const double floats = (dim / 16 + 16) * kE * (coded + offset + magic() * scaled_q);
-      worst = std::max(worst, kappa * (halves + floats));
-      tokens_.push_back(t);
-      weights_.push_back(kappa * score);
-      top = std::max(top, kappa * score);
+  struct Token {
+    int number;
+    double weight;           // first the score, base 2
+    double deviation, most;  // of the score: standard deviation, largest of the other errors
+  };
+
+  double magic() const { return tensor_cores_ && world_.bits < 16 ? 1024 : 0; }
+  static double VarianceOf(double rounded) { return kU * rounded * kU * rounded / 3; }
+  // Sums of the terms of each chain: lane 4 g + t and half e add the elements 2 t + e of every 8,
+  // of 64 a chain.
+  class Chains {
+   public:
+    void Add(int element, double size) {
+      const size_t chain = static_cast<size_t>(element / 64 * 8 + element % 8);
+      if (chain >= sizes_.size()) sizes_.resize(chain / 8 * 8 + 8);
+      sizes_[chain] += size;
     }
-    double sum = 0;
-    for (double& w : weights_) sum += w = std::exp2(w - top);
-    for (double& w : weights_) w /= sum;
-    rho_ = std::expm1(2 * std::log(2) * worst) + 0x1p-22;
+    double Variance() const {
+      double sum = 0;
+      for (const double size : sizes_) sum += kChain * VarianceOf(size);
+      return sum;
+    }
+    // Of their own sums over the chains of a lane, a rounding a chain.
+    double VarianceOfSums() const {
+      double sum = 0;
+      for (size_t lane = 0; lane < 8; ++lane) {
+        double size = 0;
+        for (size_t chain = lane; chain < sizes_.size(); chain += 8) size += sizes_[chain];
+        sum += static_cast<double>(sizes_.size() / 8) * VarianceOf(size);
+      }
+      return sum;
+    }
+
+   private:
+    std::vector<double> sizes_;
+  };
+
+  Token ScoreOf(int row, int head, int t) const {
+    const int dim = world_.dim;
+    double score = 0, coded = 0, offset = 0, codes = 0, scaled_q = 0, variance = 0;
+    Chains chains;
+    for (int c = 0; c < dim; ++c) {
+      const double q = static_cast<double>(
+          world_.queries[static_cast<size_t>((row * world_.heads + head) * dim + c)]);
+      const Parts& k = world_.At(world_.k, row, t, c);
+      score += q * k.value;
+      coded += std::fabs(q) * k.coded;
+      offset += std::fabs(q) * k.offset;
+      codes += k.code;
+      scaled_q += std::fabs(q) * k.scale;
+      variance += VarianceOf(q * k.coded);
+      chains.Add(c, std::fabs(q) * k.coded);
+    }
+    const double kappa = static_cast<double>(world_.score_scale);
+    const double tiny = kTiny * (4 * codes + kChain * dim);
+    const double floats = (dim / 16 + 16) * kE * (coded + offset + magic() * scaled_q);
+    if (!tensor_cores_) variance += chains.Variance() + chains.VarianceOfSums();
+    return {t, kappa * score, kappa * std::sqrt(variance), kappa * (tiny + floats)};
   }
 
-  void Output(int row, int channel, Expected* expected) const {
-    double out = 0, bound = 0;
-    const double tokens = static_cast<double>(tokens_.size());
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      const Parts& v = world_.At(world_.v, row, tokens_[i], channel);
-      const double size = v.coded + v.offset;
-      out += weights_[i] * v.value;
-      bound += weights_[i] * (2 * (rho_ + kU) * size + (2 + chain()) * kU * v.coded +
-                              2 * kU * v.offset + (tokens + 64) * kE * (size + magic() * v.scale)) +
-               kTiny * (size + 4 * v.code + 1);
+  void Normalize() {
+    double top = -INFINITY, sum = 0;
+    for (const Token& t : tokens_) top = std::max(top, t.weight);
+    for (Token& t : tokens_) {
+      t.most += 2 * kE * std::fabs(top) + 0x1p-22;
+      sum += t.weight = std::exp2(t.weight - top);
+    }
+    for (Token& t : tokens_) t.weight /= sum;
+  }
+
+  void AddOutput(int row, int channel, Expected* expected) const {
+    double out = 0;
+    Chains chains;
+    for (const Token& t : tokens_) {
+      const Parts& v = world_.At(world_.v, row, t.number, channel);
+      out += t.weight * v.value;
+      chains.Add(t.number, t.weight * v.coded);
+    }
+    const double count = static_cast<double>(tokens_.size());
+    double from_scores = 0, variance = tensor_cores_ ? 0 : chains.Variance(), most = 0;
+    for (const Token& t : tokens_) {
+      const Parts& v = world_.At(world_.v, row, t.number, channel);
+      const double away = t.weight * std::fabs(v.value - out), size = v.coded + v.offset;
+      from_scores += std::log(2) * t.deviation * away;
+      variance += VarianceOf(away) + VarianceOf(t.weight * out) + VarianceOf(t.weight * v.coded);
+      most += t.most * away + t.weight * (count + 64) * kE * (size + magic() * v.scale) +
+              kTiny * (size + 4 * v.code + 1);
     }
     expected->value.push_back(out);
-    expected->bound.push_back(bound + chain() * kTiny * world_.pages);
+    expected->bound.push_back(kDeviations * (from_scores + std::sqrt(variance)) + most +
+                              kChain * kTiny * world_.pages);
   }
 
   const DecodeWorld& world_;
   const bool tensor_cores_;
-  std::vector<int> tokens_;      // the visible ones
-  std::vector<double> weights_;  // theirs, of sum 1
-  double rho_ = 0;
+  std::vector<Token> tokens_;  // the visible ones
 };
 
 }  // namespace kvant::simt

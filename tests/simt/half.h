@@ -54,6 +54,9 @@ inline uint32_t HalfFma2(uint32_t a, uint32_t b, uint32_t c) {
 inline uint32_t HalfMul2(uint32_t a, uint32_t b) {
   return PackHalves(LowHalf(a) * LowHalf(b), HighHalf(a) * HighHalf(b));
 }
+inline uint32_t HalfAdd2(uint32_t a, uint32_t b) {
+  return PackHalves(LowHalf(a) + LowHalf(b), HighHalf(a) + HighHalf(b));
+}
 inline uint32_t HalfSub2(uint32_t a, uint32_t b) {
   return PackHalves(LowHalf(a) - LowHalf(b), HighHalf(a) - HighHalf(b));
 }

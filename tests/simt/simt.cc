@@ -30,6 +30,7 @@ struct Thread {
   Meeting meeting = Meeting::kNone;
   int line = 0;
   size_t shared_arrays = 0;  // that it has asked for
+  int barriers = 0;          // that it has come to
   Operands operands;
 };
 
@@ -62,7 +63,8 @@ class Machine {
   int block_x() const { return block_x_; }
   int block_y() const { return block_y_; }
 
-  // Waits until all lanes of the warp (or threads of the block) have come, then runs once.
+  // Waits until all lanes of the warp (for a barrier all threads of the block) have come. All must
+  // come to the same operation at the same line.
   void Meet(Meeting meeting, int line) {
     Thread& self = *threads_[static_cast<size_t>(current_)];
     self.meeting = meeting;
@@ -73,17 +75,14 @@ class Machine {
     for (int i = first; i < first + count; ++i) {
       const Thread& other = *threads_[static_cast<size_t>(i)];
       if (i == current_) continue;
-      if (meeting != Meeting::kBarrier && other.done)
+      const bool same_warp = i / kLanes == current_ / kLanes;
+      if (other.done && meeting != Meeting::kBarrier) {
         Fail(Name(current_) + " names " + Name(i) + ", which has left");
-      if (!other.waits) {
+      }
+      if (!other.waits || (!same_warp && other.meeting != Meeting::kBarrier)) {
         complete = false;
-      } else if (other.meeting == Meeting::kBarrier || meeting == Meeting::kBarrier) {
-        if (meeting == Meeting::kBarrier)
-          CheckSame(i, i / kLanes == current_ / kLanes);
-        else
-          Fail(Name(current_) + " and " + Name(i) + " diverge");
-      } else {
-        CheckSame(i, true);
+      } else if (other.meeting != meeting || other.line != line) {
+        Fail(Name(current_) + " and " + Name(i) + " diverge");
       }
     }
     if (!complete) {
@@ -93,6 +92,14 @@ class Machine {
     }
     if (meeting != Meeting::kBarrier) Exchange(first, meeting);
     for (int i = first; i < first + count; ++i) threads_[static_cast<size_t>(i)]->waits = false;
+  }
+
+  void Barrier(int line) {
+    Thread& self = *threads_[static_cast<size_t>(current_)];
+    if (self.barriers++ != options_->fault.dropped_barrier) Meet(Meeting::kBarrier, line);
+  }
+  int XorMask(int mask) const {
+    return mask == options_->fault.xor_mask ? options_->fault.wrong_xor_mask : mask;
   }
 
   Operands& operands() { return threads_[static_cast<size_t>(current_)]->operands; }
@@ -125,6 +132,7 @@ class Machine {
       Thread& thread = *threads_[static_cast<size_t>(i)];
       thread.done = thread.waits = false;
       thread.shared_arrays = 0;
+      thread.barriers = 0;
       thread.fiber.Start(&whole);
     }
     next_ =
@@ -171,15 +179,6 @@ class Machine {
               std::to_string(thread.line) + ")";
     }
     return name;
-  }
-
-  // Lanes of one warp must meet at one line; warps of a block may not be at different barriers.
-  void CheckSame(int i, bool same_warp) {
-    const Thread& self = *threads_[static_cast<size_t>(current_)];
-    const Thread& other = *threads_[static_cast<size_t>(i)];
-    if (!same_warp && other.meeting != Meeting::kBarrier) return;
-    if (other.meeting == self.meeting && other.line == self.line) return;
-    Fail(Name(current_) + " and " + Name(i) + " diverge");
   }
 
   void TellDeadlock() {
@@ -263,13 +262,13 @@ std::string Launch(const LaunchOptions& options, const std::function<void()>& th
 int ThreadIndex() { return Machine::Get().thread_index(); }
 int BlockX() { return Machine::Get().block_x(); }
 int BlockY() { return Machine::Get().block_y(); }
-void SyncThreads(int line) { Machine::Get().Meet(Meeting::kBarrier, line); }
+void SyncThreads(int line) { Machine::Get().Barrier(line); }
 void* SharedBytes(size_t bytes) { return Machine::Get().Shared(bytes); }
 
 uint32_t ShuffleXor(uint32_t x, int mask, int line) {
   Machine& machine = Machine::Get();
   machine.operands().in[0] = x;
-  machine.operands().argument = mask;
+  machine.operands().argument = machine.XorMask(mask);
   machine.Meet(Meeting::kShuffleXor, line);
   return machine.operands().out;
 }

@@ -29,11 +29,19 @@ enum class Schedule {
   kRunAhead,    // one warp as far as it can, then the next
 };
 
+// Makes a right kernel wrong, to see that a test would tell.
+struct PlantedFault {
+  int dropped_barrier = -1;  // each thread's n-th barrier does nothing
+  int xor_mask = 0;          // shuffles over this distance ...
+  int wrong_xor_mask = 0;    // ... take this one
+};
+
 struct LaunchOptions {
   int grid_x = 1, grid_y = 1;
   int threads = 128;  // of a block, whole warps
   Schedule schedule = Schedule::kRoundRobin;
   uint64_t seed = 0;
+  PlantedFault fault = {};
 };
 
 // Runs `thread` once for each thread of the grid, block after block. Returns the first fault, or

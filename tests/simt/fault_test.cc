@@ -1,0 +1,123 @@
+// Faults planted in the decode kernels, each alone: the comparison with the double reference, or
+// the shim itself, must tell. What is planted here in the codes stands in for mistakes in the
+// source.
+#include <gtest/gtest.h>
+
+#include "cuda/decode.h"
+#include "cuda/decode_core.h"
+#include "cuda/decode_mma.h"
+#include "simt/decode_run.h"
+
+namespace kvant::simt {
+namespace {
+
+constexpr int kDim = 64;
+
+struct WrongMask : cuda::Int4Codes {
+  static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    cuda::Int4Codes::Unpack(words, fragment, a);
+    a[2] = cuda::AndOr<0x00070007, cuda::kMagic>(words[fragment] >> 8);  // three bits of four
+  }
+};
+struct WrongZero : cuda::Int4Codes {
+  static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    cuda::Int4Codes::Unpack(words, fragment, a);
+    for (uint32_t& halves : a) halves += 0x00080008;  // 1032 instead of 1024
+  }
+};
+struct WrongOrder : cuda::Int4Codes {
+  static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    cuda::Int4Codes::Unpack(words, fragment, a);
+    std::swap(a[0], a[2]);
+  }
+};
+struct WrongWeight : cuda::Int2Codes {
+  static constexpr int kPairWeight = 1;
+  static void MakeExact(uint32_t (&a)[4]) {
+    a[0] = cuda::HalfSub2(a[0], cuda::kMagic);
+    a[1] = cuda::HalfFma2(a[1], cuda::k16th, cuda::kMinusMagic16th);
+    a[2] = cuda::HalfSub2(a[2], cuda::kMagic);
+    a[3] = cuda::HalfFma2(a[3], cuda::k64th, cuda::kMinusMagic64th);
+  }
+};
+struct Right4 : cuda::Int4Codes {};
+struct Right2 : cuda::Int2Codes {};
+
+// Sums of earlier pages keep their weight when the maximum rises.
+template <typename Codes, int kHeadDim, int kCount>
+struct NoRescale : cuda::MmaDecode<Codes, kHeadDim, kCount> {
+  using Base = cuda::MmaDecode<Codes, kHeadDim, kCount>;
+  using Base::Base;
+  void AddPage(const cuda::Split& split, int page) {
+    Base::AddPage(split, page);
+    for (auto& tiles : this->out) {
+      for (cuda::Tile& tile : tiles) {
+        for (float& x : tile.at) x *= 1.125f;
+      }
+    }
+  }
+};
+
+template <template <typename, int, int> class Way, typename Codes>
+double Worst(const PlantedFault& fault = {}, Schedule schedule = Schedule::kRoundRobin) {
+  constexpr bool kTensorCores =
+      !std::is_same_v<Way<Codes, kDim, 1>, cuda::CoreDecode<Codes, kDim, 1>>;
+  // Nine pages: each warp of the first split has one.
+  const DecodeWorld world(Codes::kBits, kDim, 1, {{0, 520}, {130, 191}}, 6);
+  LaunchOptions options;
+  options.schedule = schedule;
+  options.seed = 1;
+  options.fault = fault;
+  const Decoded run =
+      Decode([](const cuda::DecodeArguments& args) { cuda::DecodeRow<Way, Codes, kDim, 1>(args); },
+             world, options);
+  if (!run.fault.empty()) return INFINITY;
+  return WorstOf(run, DecodeBound(world, kTensorCores).Make());
+}
+
+TEST(PlantedFaults, WithoutOneTheBoundHolds) {
+  EXPECT_LE((Worst<cuda::CoreDecode, Right4>()), 1);
+  EXPECT_LE((Worst<cuda::MmaDecode, Right4>()), 1);
+  EXPECT_LE((Worst<cuda::CoreDecode, Right2>()), 1);
+  EXPECT_LE((Worst<cuda::MmaDecode, Right2>()), 1);
+}
+
+TEST(PlantedFaults, InTheCodesAreSeen) {
+  EXPECT_GT((Worst<cuda::CoreDecode, WrongMask>()), 1) << "nibble mask";
+  EXPECT_GT((Worst<cuda::MmaDecode, WrongMask>()), 1) << "nibble mask";
+  EXPECT_GT((Worst<cuda::CoreDecode, WrongZero>()), 1) << "zero constant";
+  EXPECT_GT((Worst<cuda::MmaDecode, WrongZero>()), 1) << "zero constant";
+  EXPECT_GT((Worst<cuda::CoreDecode, WrongOrder>()), 1) << "fragment order";
+  EXPECT_GT((Worst<cuda::MmaDecode, WrongOrder>()), 1) << "fragment order";
+  EXPECT_GT((Worst<cuda::CoreDecode, WrongWeight>()), 1) << "int2 weight";
+  EXPECT_GT((Worst<cuda::MmaDecode, WrongWeight>()), 1) << "int2 weight";
+}
+
+TEST(PlantedFaults, WrongRescaleIsSeen) { EXPECT_GT((Worst<NoRescale, Right4>()), 1); }
+
+TEST(PlantedFaults, WrongShuffleDistancesAreSeen) {
+  for (const int mask : {1, 2, 4, 8, 16}) {
+    const PlantedFault fault{.xor_mask = mask, .wrong_xor_mask = mask == 16 ? 1 : mask * 2};
+    EXPECT_GT((Worst<cuda::CoreDecode, Right4>(fault)), 1) << mask;
+    if (mask < 4) continue;  // of the other kernel only
+    EXPECT_GT((Worst<cuda::MmaDecode, Right4>(fault)), 1) << mask;
+  }
+}
+
+// A kernel has 6 barriers: queries stored (0), states stored (1), and one behind each warp's turn
+// to add its output (2 .. 5). The shim does not interleave what two warps do between meetings, so
+// that additions of neighbours in turn come out right without 3 and 4 between them: not tested.
+TEST(PlantedFaults, DroppedBarriersAreSeenBySomeSchedule) {
+  for (const int barrier : {0, 1, 2, 5}) {
+    const PlantedFault fault{.dropped_barrier = barrier};
+    double worst = 0;
+    for (const Schedule schedule :
+         {Schedule::kRoundRobin, Schedule::kRandom, Schedule::kRunAhead}) {
+      worst = std::max(worst, Worst<cuda::CoreDecode, Right4>(fault, schedule));
+    }
+    EXPECT_GT(worst, 1) << "barrier " << barrier;
+  }
+}
+
+}  // namespace
+}  // namespace kvant::simt
