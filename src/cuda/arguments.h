@@ -42,4 +42,45 @@ struct MergeArguments {
 };
 // Grid: group_ratio x rows. Block: kBlockThreads.
 
+struct EncodeArguments {
+  const unsigned char* f16_payload;  // [pages][PagePayloadBytes(16, head_dim)]
+  unsigned char* payload;            // of the coded pages; each page is written whole
+  unsigned char* metadata;           // the same
+  const uint32_t* from_pages;        // [grid] numbers in the f16 pool
+  const uint32_t* to_pages;          // [grid] numbers in the coded pool
+  const int32_t* first_tokens;       // [grid] 0 .. 63; earlier tokens belong to the sinks: codes 0
+  // V by the convention `none` instead of `min`. Its magnitudes must be below 65504 * (1 - 2 /
+  // 2^bits), or the offset of their group is infinite and outputs become NaN.
+  int32_t symmetric_v;
+};
+// Grid: pages. Block: kBlockThreads.
+
+struct AppendArguments {
+  unsigned char* f16_payload;  // [pages][PagePayloadBytes(16, head_dim)]
+  const uint32_t* pages;       // [rows] of the open page
+  const int32_t* slots;        // [rows] the token's place in it, 0 .. 63
+  const float *k, *v;          // [rows][head_dim], within f16's range
+  int32_t head_dim;
+};
+// Grid: rows. Block: kBlockThreads.
+
+struct FreeListArguments {
+  uint32_t* free_pages;   // [capacity], circular
+  int32_t* state;         // [3]: first free place, free pages, pages lacking at the last call
+  const int32_t* counts;  // [rows] pages that each takes or gives back
+  uint32_t* pages;        // [rows][pages_stride]
+  int32_t capacity, rows, pages_stride;
+};
+// Grid: 1. Block: kBlockThreads.
+
+struct ScoreArguments {
+  const unsigned char* payload;   // [pages], int4
+  const unsigned char* metadata;  // [pages]
+  const float* query;             // [head_dim]
+  float* scores;                  // [pages * 64], not scaled
+  uint32_t* scratch;              // [kBlockWarps][64][head_dim / 2]; of the scratch kernel only
+  int32_t pages;
+};
+// Grid: 1. Block: kBlockThreads.
+
 }  // namespace kvant::cuda

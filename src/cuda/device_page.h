@@ -54,6 +54,17 @@ constexpr int PageMetadataBytes(int bits, int head_dim) {
   return bits == 16 ? 0 : VOffsetsByte(head_dim) + 2 * kDevicePageTokens * VGroups(head_dim);
 }
 
+// Which lane holds an element, and where in its stream.
+struct Element {
+  int lane, fragment, pair, half;
+};
+constexpr Element ElementAt(bool is_k, int head_dim, int token, int channel) {
+  const int row = is_k ? token : channel, column = is_k ? channel : token;
+  const int tiles = is_k ? head_dim / 16 : kTokenBlocks;  // along a row
+  return {row % 8 * 4 + column % 8 / 2, row / 16 * tiles + column / 16,
+          row % 16 / 8 + column % 16 / 8 * 2, column % 2};
+}
+
 // Where byte `byte` of a lane's stream lies in its side.
 constexpr int StreamPlace(int lane_bytes, int lane, int byte) {
   const int vectors = lane_bytes / 16;
@@ -91,6 +102,13 @@ constexpr int CodeBit(int bits, int fragment, int pair, int half) {
       return fragment / 2 * 32 + fragment % 2 * 8 + field * 2 + half * 16;
     }
   }
+}
+
+// Where an element begins in its side, in bits.
+constexpr int BitOf(bool is_k, int bits, int head_dim, int token, int channel) {
+  const Element at = ElementAt(is_k, head_dim, token, channel);
+  const int bit = CodeBit(bits, at.fragment, at.pair, at.half);
+  return StreamPlace(LaneBytes(bits, head_dim), at.lane, bit / 8) * 8 + bit % 8;
 }
 
 }  // namespace kvant::cuda

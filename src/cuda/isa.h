@@ -112,7 +112,11 @@ KVANT_DEVICE uint32_t PackHalves(float low, float high) {
 }
 
 KVANT_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+KVANT_DEVICE float Divide(float a, float b) { return __fdiv_rn(a, b); }
 KVANT_DEVICE float Max(float a, float b) { return fmaxf(a, b); }
+KVANT_DEVICE float Min(float a, float b) { return fminf(a, b); }
+KVANT_DEVICE float RoundToEven(float x) { return rintf(x); }
+KVANT_DEVICE float RoundUp(float x) { return ceilf(x); }
 KVANT_DEVICE float Exp2(float x) {
   float out;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
@@ -165,6 +169,7 @@ KVANT_DEVICE uint32_t Load2(const void* at) {
 
 using simt::BlockX;
 using simt::BlockY;
+using simt::Divide;
 using simt::Exp2;
 using simt::Fma;
 using simt::HalfAdd2;
@@ -177,8 +182,11 @@ using simt::Load4;
 using simt::Load8;
 using simt::LowHalf;
 using simt::Max;
+using simt::Min;
 using simt::NegativeInfinity;
 using simt::PackHalves;
+using simt::RoundToEven;
+using simt::RoundUp;
 using simt::ShuffleFrom;
 using simt::ShuffleXor;
 using simt::SyncThreads;

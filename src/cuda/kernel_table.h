@@ -34,6 +34,22 @@
   KVANT_DECODE_KERNELS_OF(X, int4, 4) \
   KVANT_DECODE_KERNELS_OF(X, int2, 2)
 
+// X(name, bits, head_dim): codes an f16 page.
+#ifdef KVANT_HEAD_DIM_128_ONLY
+#define KVANT_ENCODE_KERNELS_OF(X, format, bits) X(kvant_encode_##format##_d128, bits, 128)
+#else
+#define KVANT_ENCODE_KERNELS_OF(X, format, bits) \
+  X(kvant_encode_##format##_d64, bits, 64)       \
+  X(kvant_encode_##format##_d80, bits, 80)       \
+  X(kvant_encode_##format##_d96, bits, 96)       \
+  X(kvant_encode_##format##_d128, bits, 128)     \
+  X(kvant_encode_##format##_d256, bits, 256)
+#endif
+#define KVANT_ENCODE_KERNELS(X)       \
+  KVANT_ENCODE_KERNELS_OF(X, int8, 8) \
+  KVANT_ENCODE_KERNELS_OF(X, int4, 4) \
+  KVANT_ENCODE_KERNELS_OF(X, int2, 2)
+
 namespace kvant::cuda {
 
 struct KernelRow {
@@ -64,5 +80,15 @@ inline constexpr KernelRow kDecodeKernels[] = {
 #undef KVANT_ROW
 };
 // Besides, an iteration loads one 4-byte number of a page.
+
+// The counter-examples: an iteration is the K side of one page a warp.
+struct NaiveRow {
+  const char* name;
+  int payload_bytes;  // of its loop, a lane and iteration
+};
+inline constexpr NaiveRow kNaiveKernels[] = {
+    {"kvant_naive_scores_int4_d128", LaneBytes(4, 128)},
+    {"kvant_scratch_scores_int4_d128", LaneBytes(4, 128)},
+};
 
 }  // namespace kvant::cuda

@@ -38,23 +38,9 @@ bool IsVFormat(const SideLayout& v) {
 // Visits the codes (or halves) of a side: visit(token, channel, first bit in the side's payload).
 template <typename Visit>
 void ForEachCode(const SideLayout& s, const Visit& visit) {
-  const int bits = s.format.bits, dim = s.head_dim;
-  for (int lane = 0; lane < 32; ++lane) {
-    const int g = lane / 4, t = lane % 4;
-    for (int f = 0; f < dim / 4; ++f) {
-      const int tiles = s.side == Side::kK ? dim / 16 : kTokenBlocks;
-      for (int pair = 0; pair < 4; ++pair) {
-        for (int half = 0; half < 2; ++half) {
-          const int row = f / tiles * 16 + g + pair % 2 * 8;
-          const int column = f % tiles * 16 + 2 * t + half + pair / 2 * 8;
-          const int bit = CodeBit(bits, f, pair, half);
-          const int place = StreamPlace(LaneBytes(bits, dim), lane, bit / 8) * 8 + bit % 8;
-          if (s.side == Side::kK)
-            visit(row, column, place);
-          else
-            visit(column, row, place);
-        }
-      }
+  for (int token = 0; token < kDevicePageTokens; ++token) {
+    for (int channel = 0; channel < s.head_dim; ++channel) {
+      visit(token, channel, BitOf(s.side == Side::kK, s.format.bits, s.head_dim, token, channel));
     }
   }
 }
@@ -107,7 +93,7 @@ Status PackScales(const PageLayout& layout, const std::byte* stored, std::byte* 
       StoreU16(metadata + offset_at, LoadU16(stored + from + s.offsets_from_scales));
       return;
     }
-    const float offset = -F16ToF32(scale) * static_cast<float>(1 << (s.format.bits - 1));
+    const float offset = 0.0f - F16ToF32(scale) * static_cast<float>(1 << (s.format.bits - 1));
     const uint16_t half = F32ToF16(offset);
     if (F16ToF32(half) != offset && status.ok()) {
       status = Status::Unsupported("a scale of " + std::to_string(F16ToF32(scale)) +

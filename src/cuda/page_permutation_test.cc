@@ -47,16 +47,12 @@ Page MakePage(const std::string& k, const std::string& v, int head_dim) {
 TEST(DevicePage, PlacesAreBijections) {
   for (const int dim : kHeadDims) {
     for (const int bits : {16, 8, 4, 2}) {
-      std::set<int> places;
-      for (int lane = 0; lane < 32; ++lane) {
-        for (int f = 0; f < dim / 4; ++f) {
-          for (int i = 0; i < 8; ++i) {
-            const int bit = cuda::CodeBit(bits, f, i / 2, i % 2);
-            places.insert(cuda::StreamPlace(cuda::LaneBytes(bits, dim), lane, bit / 8) * 8 +
-                          bit % 8);
-          }
-        }
+      std::set<int> places, v_places;
+      for (int i = 0; i < 64 * dim; ++i) {
+        places.insert(cuda::BitOf(true, bits, dim, i / dim, i % dim));
+        v_places.insert(cuda::BitOf(false, bits, dim, i / dim, i % dim));
       }
+      EXPECT_EQ(v_places, places);
       EXPECT_EQ(std::ssize(places), 64 * dim) << bits << " bits, " << dim;
       EXPECT_EQ(*places.begin(), 0);
       EXPECT_EQ(*places.rbegin(), (64 * dim - 1) * bits);

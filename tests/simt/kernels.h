@@ -8,7 +8,16 @@
   extern "C" void name(kvant::cuda::DecodeArguments args);
 KVANT_DECODE_KERNELS(KVANT_DECLARE_KERNEL)
 #undef KVANT_DECLARE_KERNEL
+#define KVANT_DECLARE_KERNEL(name, bits, dim) \
+  extern "C" void name(kvant::cuda::EncodeArguments args);
+KVANT_ENCODE_KERNELS(KVANT_DECLARE_KERNEL)
+#undef KVANT_DECLARE_KERNEL
 extern "C" void kvant_merge(kvant::cuda::MergeArguments args);
+extern "C" void kvant_append(kvant::cuda::AppendArguments args);
+extern "C" void kvant_take_pages(kvant::cuda::FreeListArguments args);
+extern "C" void kvant_give_pages(kvant::cuda::FreeListArguments args);
+extern "C" void kvant_naive_scores_int4_d128(kvant::cuda::ScoreArguments args);
+extern "C" void kvant_scratch_scores_int4_d128(kvant::cuda::ScoreArguments args);
 
 namespace kvant::simt {
 
@@ -21,6 +30,18 @@ inline constexpr DecodeKernel kDecodeKernels[] = {
 #define KVANT_ROW(name, bits, dim, heads, Way, count) \
   {cuda::MakeKernelRow(#name, bits, dim, heads), name},
     KVANT_DECODE_KERNELS(KVANT_ROW)
+#undef KVANT_ROW
+};
+
+struct EncodeKernel {
+  const char* name;
+  int bits, head_dim;
+  void (*thread)(cuda::EncodeArguments);
+};
+
+inline constexpr EncodeKernel kEncodeKernels[] = {
+#define KVANT_ROW(name, bits, dim) {#name, bits, dim, name},
+    KVANT_ENCODE_KERNELS(KVANT_ROW)
 #undef KVANT_ROW
 };
 

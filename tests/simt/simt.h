@@ -73,6 +73,10 @@ uint32_t Transpose8x8(uint32_t x, int line = __builtin_LINE());
 uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector);
 
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float Divide(float a, float b) { return a / b; }
+inline float RoundToEven(float x) { return std::nearbyint(x); }
+inline float RoundUp(float x) { return std::ceil(x); }
+inline float Min(float a, float b) { return std::fmin(a, b); }
 inline float Max(float a, float b) { return std::fmax(a, b); }
 inline float Exp2(float x) { return std::exp2(x); }
 inline float NegativeInfinity() { return -std::numeric_limits<float>::infinity(); }
