@@ -17,9 +17,13 @@
 #define KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, dim) \
   KVANT_DECODE_KERNELS_OF_DIM(X, format, bits, dim)            \
   X(kvant_decode_##format##_d##dim##_g16, bits, dim, 16, MmaDecode, 2)
-#ifdef KVANT_HEAD_DIM_128_ONLY  // enough for the meter of a further target
+#if defined(KVANT_HEAD_DIM_128_ONLY)  // enough for the meter of a further target
 #define KVANT_DECODE_KERNELS_OF(X, format, bits) \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 128)
+#elif defined(KVANT_SMALL_TILES)  // sanitized builds: whole V groups and a short one, odd tiles
+#define KVANT_DECODE_KERNELS_OF(X, format, bits)        \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 64) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 80)
 #else
 #define KVANT_DECODE_KERNELS_OF(X, format, bits)         \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 64)  \
