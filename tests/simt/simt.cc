@@ -16,6 +16,14 @@ enum class Meeting { kNone, kShuffleXor, kShuffleFrom, kMultiplyAdd, kTranspose,
 constexpr const char* kMeetingNames[] = {"nothing",     "ShuffleXor",   "ShuffleFrom",
                                          "MultiplyAdd", "Transpose8x8", "SyncThreads"};
 
+// What a thread did wrong; told by the scheduler, since an abandoned fiber must not own memory.
+enum class FaultKind { kNone, kDivergence, kLeft, kSharedArrays, kReadsOutside, kUnaligned };
+struct FaultRecord {
+  FaultKind kind = FaultKind::kNone;
+  int thread = 0;
+  int detail = 0;  // the other thread, the lane that it reads, or bytes
+};
+
 // What a lane brings to a meeting and takes from it.
 struct Operands {
   std::array<uint32_t, 6> in{};
@@ -77,12 +85,12 @@ class Machine {
       if (i == current_) continue;
       const bool same_warp = i / kLanes == current_ / kLanes;
       if (other.done && meeting != Meeting::kBarrier) {
-        Fail(Name(current_) + " names " + Name(i) + ", which has left");
+        Fail(FaultKind::kLeft, current_, i);
       }
       if (!other.waits || (!same_warp && other.meeting != Meeting::kBarrier)) {
         complete = false;
       } else if (other.meeting != meeting || other.line != line) {
-        Fail(Name(current_) + " and " + Name(i) + " diverge");
+        Fail(FaultKind::kDivergence, current_, i);
       }
     }
     if (!complete) {
@@ -108,16 +116,16 @@ class Machine {
     Thread& self = *threads_[static_cast<size_t>(current_)];
     const size_t number = self.shared_arrays++;
     if (number == shared_.size()) shared_.emplace_back(bytes, std::byte{0xff});
-    if (shared_[number].size() != bytes)
-      Fail(Name(current_) + " asks for another shared array than the rest");
+    if (shared_[number].size() != bytes) Fail(FaultKind::kSharedArrays, current_, 0);
     return shared_[number].data();
   }
 
   // Does not return: the block is given up.
-  void Fail(const std::string& what) {
-    if (fault_.empty()) fault_ = what;
+  void Fail(FaultKind kind, int thread, int detail) {
+    record_ = {kind, thread, detail};
     threads_[static_cast<size_t>(current_)]->fiber.Yield();
   }
+  void FailCurrent(FaultKind kind, int detail) { Fail(kind, current_, detail); }
 
  private:
   void RunBlock(const std::function<void()>& body) {
@@ -140,13 +148,38 @@ class Machine {
             ? static_cast<int>(options_->seed % static_cast<uint64_t>(options_->threads / kLanes)) *
                   kLanes
             : 0;
-    while (left > 0 && fault_.empty()) {
+    record_ = {};
+    while (left > 0 && record_.kind == FaultKind::kNone) {
       current_ = Pick();
       if (current_ < 0) {
         TellDeadlock();
         return;
       }
       threads_[static_cast<size_t>(current_)]->fiber.Resume();
+    }
+    TellFault();
+  }
+
+  void TellFault() {
+    const std::string who = Name(record_.thread);
+    switch (record_.kind) {
+      case FaultKind::kNone:
+        break;
+      case FaultKind::kDivergence:
+        fault_ = who + " and " + Name(record_.detail) + " diverge";
+        break;
+      case FaultKind::kLeft:
+        fault_ = who + " names " + Name(record_.detail) + ", which has left";
+        break;
+      case FaultKind::kSharedArrays:
+        fault_ = who + " asks for another shared array than the rest";
+        break;
+      case FaultKind::kReadsOutside:
+        fault_ = who + " reads lane " + std::to_string(record_.detail);
+        break;
+      case FaultKind::kUnaligned:
+        fault_ = who + ": a load of " + std::to_string(record_.detail) + " bytes is not aligned";
+        break;
     }
   }
 
@@ -200,6 +233,7 @@ class Machine {
   const LaunchOptions* options_ = nullptr;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<std::vector<std::byte>> shared_;
+  FaultRecord record_;
   std::string fault_;
   int current_ = 0, next_ = 0, block_x_ = 0, block_y_ = 0;
   uint64_t state_ = 0;
@@ -221,8 +255,7 @@ void Machine::Exchange(int first, Meeting meeting) {
       continue;
     }
     const int from = meeting == Meeting::kShuffleXor ? lane ^ own.argument : own.argument;
-    if (from < 0 || from >= kLanes)
-      Fail(Name(first + lane) + " reads lane " + std::to_string(from));
+    if (from < 0 || from >= kLanes) Fail(FaultKind::kReadsOutside, first + lane, from);
     own.out = Lane(first, from).in[0];
   }
 }
@@ -312,7 +345,7 @@ uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
 
 void CheckAligned(const void* at, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(at) % bytes == 0) return;
-  Machine::Get().Fail("a load of " + std::to_string(bytes) + " bytes is not aligned");
+  Machine::Get().FailCurrent(FaultKind::kUnaligned, static_cast<int>(bytes));
 }
 
 }  // namespace kvant::simt
