@@ -47,6 +47,9 @@ TEST(PtxMemory, SharedMemoryIsPoisonedAndOfItsSize) {
   EXPECT_EQ(FaultOf("st.shared.u32 [b+4], 7; ld.shared.u32 %r0, [b+4];", buffer), "");
   EXPECT_NE(FaultOf("ld.shared.u32 %r0, [b];", buffer).find("offset 16 of 'shared memory', where "),
             std::string::npos);
+  EXPECT_EQ(FaultOf("mov.u32 %r1, -4; st.shared.u32 [%r1+8], 7; ld.shared.u32 %r0, [a+4];", buffer),
+            "")
+      << "addresses wrap at 32 bits";
   EXPECT_NE(FaultOf("st.shared.u32 [b+16], 7;", buffer).find("passes its end"), std::string::npos);
 }
 

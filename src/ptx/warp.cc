@@ -233,21 +233,23 @@ void Warp::Fail(const Instruction& op, int lane, std::string_view what) {
 }
 
 Warp::Place Warp::Find(const Instruction& op, int lane, Space space, uint64_t address) {
+  // Addresses in these spaces are of 32 bits, and wrap: nvcc adds offsets to negative bases.
+  const uint64_t offset = LowBits(address, 32);
   switch (space) {
     case Space::kShared:
-      return {&block_.shared(), address & ~kWindowMask};
+      return {&block_.shared(), offset};
     case Space::kLocal:
-      return {&local_[static_cast<size_t>(lane)], address & ~kWindowMask};
+      return {&local_[static_cast<size_t>(lane)], offset};
     case Space::kParam:
-      return {&launch_.params, address & ~kWindowMask};
+      return {&launch_.params, offset};
     case Space::kConst:
-      return {&launch_.constants, address & ~kWindowMask};
+      return {&launch_.constants, offset};
     case Space::kGlobal:
     case Space::kGeneric:
       break;
   }
   const uint64_t window = address & kWindowMask;
-  if (window == kGlobalsWindow) return {&launch_.globals, address & ~kWindowMask};
+  if (window == kGlobalsWindow) return {&launch_.globals, offset};
   if (space == Space::kGeneric) {
     if (window == kSharedWindow) return Find(op, lane, Space::kShared, address);
     if (window == kLocalWindow) return Find(op, lane, Space::kLocal, address);

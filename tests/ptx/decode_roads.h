@@ -1,0 +1,153 @@
+// One decode step by each road: the SIMT shim runs the kernel's source, the interpreter its PTX.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/arguments.h"
+#include "cuda/isa.h"
+#include "ptx/ptx_files.h"
+#include "ptx/run.h"
+#include "simt/kernels.h"
+#include "simt/simt.h"
+
+namespace kvant::ptx {
+
+// decode_int4 of kvant_decode_int4_d128_g8
+inline std::string FileOfKernel(const std::string& kernel) {
+  const std::string rest = kernel.substr(std::string("kvant_").size());
+  return rest.substr(0, rest.find("_d", std::string("decode").size()));
+}
+
+// The files that hold all decode kernels.
+inline std::vector<std::string> DecodeFiles() {
+  std::vector<std::string> files;
+  for (const cuda::KernelRow& row : cuda::kDecodeKernels) {
+    const std::string file = FileOfKernel(row.name);
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
+  }
+  return files;
+}
+inline std::string NameOfFile(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
+
+// What a decode kernel reads.
+struct DecodeInputs {
+  int rows = 1, heads = 1, head_dim = 64, pages = 1;  // pages a row
+  int splits = 2;
+  float score_scale = 0.1f;
+  std::span<const std::byte> payload, metadata;
+  std::span<const uint32_t> table;           // [rows][pages]
+  std::span<const cuda::TokenRange> ranges;  // [rows]
+  std::span<const float> queries;            // [rows][heads][head_dim]
+
+  int pages_per_split() const { return (pages + splits - 1) / splits; }
+  size_t states() const { return static_cast<size_t>(rows * heads * splits); }
+};
+
+struct DecodeOutputs {
+  std::string fault;
+  std::vector<float> partial_out, partial_state, out;
+  Counts counts;  // of the decode kernel, by the interpreter
+
+  explicit DecodeOutputs(const DecodeInputs& in)
+      : partial_out(in.states() * static_cast<size_t>(in.head_dim), NAN),
+        partial_state(in.states() * 2, NAN),
+        out(static_cast<size_t>(in.rows * in.heads * in.head_dim), NAN) {}
+};
+
+// Pointers are left null.
+inline cuda::DecodeArguments ArgumentsOf(const DecodeInputs& in) {
+  cuda::DecodeArguments args{};
+  args.page_table_stride = in.pages;
+  args.group_ratio = in.heads;
+  args.slots = in.splits;
+  args.first_slot = 0;
+  args.pages_per_split = in.pages_per_split();
+  args.score_scale = in.score_scale;
+  return args;
+}
+
+inline DecodeOutputs DecodeByShim(const simt::DecodeKernel& kernel, const DecodeInputs& in) {
+  DecodeOutputs outputs(in);
+  cuda::DecodeArguments args = ArgumentsOf(in);
+  args.payload = reinterpret_cast<const unsigned char*>(in.payload.data());
+  args.metadata = reinterpret_cast<const unsigned char*>(in.metadata.data());
+  args.page_table = in.table.data();
+  args.ranges = in.ranges.data();
+  args.queries = in.queries.data();
+  args.partial_out = outputs.partial_out.data();
+  args.partial_state = outputs.partial_state.data();
+  simt::LaunchOptions options;
+  options.grid_x = in.splits;
+  options.grid_y = in.rows;
+  outputs.fault = simt::Launch(options, [&] { kernel.thread(args); });
+  if (!outputs.fault.empty()) return outputs;
+  options.grid_x = in.heads;
+  const cuda::MergeArguments merge{outputs.partial_out.data(),
+                                   outputs.partial_state.data(),
+                                   outputs.out.data(),
+                                   in.heads,
+                                   in.splits,
+                                   in.head_dim};
+  outputs.fault = simt::Launch(options, [&] { kvant_merge(merge); });
+  return outputs;
+}
+
+template <typename T>
+T* DevicePointer(uint64_t address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+
+// `module` holds the decode kernel.
+inline DecodeOutputs DecodeByPtx(const PtxModule& module, const std::string& name,
+                                 const DecodeInputs& in, Schedule schedule = {}) {
+  DecodeOutputs outputs(in);
+  DeviceMemory memory;
+  cuda::DecodeArguments args = ArgumentsOf(in);
+  args.payload = DevicePointer<const unsigned char>(memory.AddInput("payload", in.payload));
+  if (!in.metadata.empty()) {
+    args.metadata = DevicePointer<const unsigned char>(memory.AddInput("metadata", in.metadata));
+  }
+  args.page_table =
+      DevicePointer<const uint32_t>(memory.AddInput("page_table", std::as_bytes(in.table)));
+  args.ranges =
+      DevicePointer<const cuda::TokenRange>(memory.AddInput("ranges", std::as_bytes(in.ranges)));
+  args.queries = DevicePointer<const float>(memory.AddInput("queries", std::as_bytes(in.queries)));
+  const auto writable = [](std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); };
+  args.partial_out =
+      DevicePointer<float>(memory.AddUndefined("partial_out", writable(outputs.partial_out)));
+  args.partial_state =
+      DevicePointer<float>(memory.AddUndefined("partial_state", writable(outputs.partial_state)));
+  RunOptions options{.grid = {static_cast<uint32_t>(in.splits), static_cast<uint32_t>(in.rows)},
+                     .block = {cuda::kBlockThreads},
+                     .schedule = schedule};
+  const auto run = [&](const PtxModule& of, const std::string& kernel, const auto& arguments) {
+    const Result<const Kernel*> found = of.Find(kernel);
+    if (!found.ok()) return Result<Counts>(found.status());
+    return RunKernel(of, **found, std::as_bytes(std::span(&arguments, 1)), &memory, options);
+  };
+  const Result<Counts> decoded = run(module, name, args);
+  if (!decoded.ok()) {
+    outputs.fault = decoded.status().message();
+    return outputs;
+  }
+  outputs.counts = *decoded;
+  options.grid.x = static_cast<uint32_t>(in.heads);
+  const cuda::MergeArguments merge{args.partial_out,
+                                   args.partial_state,
+                                   DevicePointer<float>(memory.Add("out", writable(outputs.out))),
+                                   in.heads,
+                                   in.splits,
+                                   in.head_dim};
+  const Result<Counts> merged = run(PtxOf("merge"), "kvant_merge", merge);
+  if (!merged.ok()) outputs.fault = merged.status().message();
+  return outputs;
+}
+
+}  // namespace kvant::ptx
