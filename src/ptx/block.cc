@@ -7,6 +7,12 @@
 namespace kvant::ptx {
 namespace {
 
+bool HasPartialBarriers(const Kernel& kernel) {
+  return std::any_of(kernel.code.begin(), kernel.code.end(), [](const Instruction& op) {
+    return op.opcode->meeting == Meeting::kBlock && op.operands.size() > 1;
+  });
+}
+
 constexpr uint64_t kLongestTurn = 64;  // of a random warp, in instructions
 
 }  // namespace
@@ -17,6 +23,7 @@ Block::Block(Launch* launch, Dim3 index)
       shared_bytes_(launch->kernel.dynamic_shared_offset() + launch->dynamic_shared_bytes),
       shared_("shared memory", shared_bytes_, {.is_undefined = true}),
       random_(launch->schedule.seed + index.x + uint64_t{index.y} * 65537 + index.z * 257) {
+  if (!HasPartialBarriers(launch->kernel)) races_.emplace(shared_bytes_.size());
   const uint64_t threads = launch->block.count();
   warps_.reserve((threads + kWarpLanes - 1) / kWarpLanes);
   for (uint64_t first = 0; first < threads; first += kWarpLanes) {
@@ -76,6 +83,7 @@ void Block::ReleaseBarriers() {
       }
     }
     if (arrived < wanted) continue;
+    if (races_) races_->Barrier();
     for (Warp& warp : warps_) {
       const Warp::BarrierWait other = warp.barrier_wait();
       if (other.lanes != 0 && other.barrier == wait.barrier) warp.ReleaseBarrier();

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "ptx/race_check.h"
 #include "ptx/warp.h"
 
 namespace kvant::ptx {
@@ -20,6 +22,8 @@ class Block {
   void Run();
 
   Region& shared() { return shared_; }
+  // Null for kernels whose barriers are of some warps only, which it does not understand.
+  RaceCheck* races() { return races_ ? &*races_ : nullptr; }
   Dim3 index() const { return index_; }
 
  private:
@@ -31,6 +35,7 @@ class Block {
   Dim3 index_;
   std::vector<std::byte> shared_bytes_;
   Region shared_;
+  std::optional<RaceCheck> races_;
   std::vector<Warp> warps_;
   size_t turn_ = 0;
   uint64_t turn_left_ = 0;

@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kMostCopyBytes = 16;
 
-void Complete(const std::vector<Warp::Copy>& copies) {
+void Complete(Warp& warp, const Instruction& op, int lane, const std::vector<Warp::Copy>& copies) {
   for (const Warp::Copy& copy : copies) {
+    if (!warp.CheckRace(op, lane, copy.to, copy.bytes, true)) return;
     std::array<std::byte, kMostCopyBytes> bytes{};
     if (copy.from_bytes > 0) {
       copy.from.region->Read(copy.from.offset, {bytes.data(), copy.from_bytes});
@@ -58,10 +59,10 @@ void WaitForCopies(Warp& warp, const Instruction& op, LaneMask lanes) {
   ForEachLane(lanes, [&](int lane) {
     Warp::LaneCopies& copies = warp.copies(lane);
     while (copies.groups.size() > pending) {
-      Complete(copies.groups.front());
+      Complete(warp, op, lane, copies.groups.front());
       copies.groups.pop_front();
     }
-    if (is_all) Complete(std::exchange(copies.open, {}));
+    if (is_all) Complete(warp, op, lane, std::exchange(copies.open, {}));
   });
 }
 

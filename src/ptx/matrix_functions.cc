@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kM = 16;
 constexpr int kN = 8;
-constexpr int kMostK = 32;
 constexpr int kMatrixRows = 8;
 constexpr uint64_t kMatrixRowBytes = 16;
 

@@ -114,7 +114,7 @@ void Atomic(Warp& warp, const Instruction& op, LaneMask lanes) {
   if (!warp.Read(op, op.operands[first + 1], lanes, &operand)) return;
   if (is_cas && !warp.Read(op, op.operands[first + 2], lanes, &replacement)) return;
   Request request(warp, op, op.operands[first], lanes, bytes);
-  if (!request.CheckReads() || !request.CheckWrites()) return;
+  if (!request.CheckAtomics()) return;
   LaneValues old{};
   ForEachLane(lanes, [&](int lane) {
     request.Read(lane, reinterpret_cast<std::byte*>(&old[lane]));

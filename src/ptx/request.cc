@@ -69,14 +69,30 @@ void Request::Count(TrafficMeter* (Region::*meter)()) {
   }
 }
 
+bool Request::CheckRaces(bool is_write) {
+  bool is_fine = true;
+  ForEachLane(lanes_, [&](int lane) {
+    if (!is_fine || bytes_[lane] == 0) return;
+    is_fine = warp_.CheckRace(op_, lane, place(lane), bytes_[lane], is_write);
+  });
+  return is_fine;
+}
+
 bool Request::CheckReads() {
-  if (!Check(&Region::CheckRead)) return false;
+  if (!Check(&Region::CheckRead) || !CheckRaces(false)) return false;
   Count(&Region::loads);
   return true;
 }
 
 bool Request::CheckWrites() {
-  if (!Check(&Region::CheckWrite)) return false;
+  if (!Check(&Region::CheckWrite) || !CheckRaces(true)) return false;
+  Count(&Region::stores);
+  return true;
+}
+
+bool Request::CheckAtomics() {
+  if (!Check(&Region::CheckRead) || !Check(&Region::CheckWrite)) return false;
+  Count(&Region::loads);
   Count(&Region::stores);
   return true;
 }

@@ -25,6 +25,8 @@ class Request {
   // Whether every lane may read, or write; counts the request when all may.
   bool CheckReads();
   bool CheckWrites();
+  // The same for a lane that reads and writes without being interrupted.
+  bool CheckAtomics();
 
   // REQUIRES: the check passed.
   void Read(int lane, std::byte* out) const;
@@ -34,6 +36,7 @@ class Request {
  private:
   void Locate(const Operand& address);
   bool Check(std::optional<std::string> (Region::*check)(uint64_t, uint64_t) const);
+  bool CheckRaces(bool is_write);
   void Count(TrafficMeter* (Region::*meter)());
 
   Warp& warp_;

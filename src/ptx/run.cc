@@ -1,7 +1,6 @@
 #include "ptx/run.h"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 
 #include "ptx/block.h"

@@ -262,6 +262,17 @@ Warp::Place Warp::Find(const Instruction& op, int lane, Space space, uint64_t ad
   return place;
 }
 
+bool Warp::CheckRace(const Instruction& op, int lane, const Place& place, uint64_t bytes,
+                     bool is_write) {
+  RaceCheck* races = block_.races();
+  if (races == nullptr || place.region != &block_.shared()) return true;
+  const auto warp = static_cast<int>(first_thread_ / kWarpLanes);
+  const auto race =
+      is_write ? races->Write(warp, place.offset, bytes) : races->Read(warp, place.offset, bytes);
+  if (race) Fail(op, lane, *race);
+  return !race;
+}
+
 uint64_t Warp::SpecialValue(Special special, int lane) const {
   const Dim3& block = launch_.block;
   const Dim3& grid = launch_.grid;

@@ -68,6 +68,10 @@ class Warp {
   };
   Place Find(const Instruction& op, int lane, Space space, uint64_t address);
 
+  // Notes the access where races are looked for, in shared memory; a race is a fault.
+  bool CheckRace(const Instruction& op, int lane, const Place& place, uint64_t bytes,
+                 bool is_write);
+
   // One asynchronous copy of a lane, from global to shared memory.
   struct Copy {
     Place to;

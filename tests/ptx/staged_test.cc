@@ -84,10 +84,10 @@ TEST(PtxStaged, ShowsAWaitForTooFew) {
   EXPECT_EQ(Caught(text), static_cast<int>(Schedules().size())) << "no order of warps hides it";
 }
 
-TEST(PtxStaged, ShowsADroppedBarrierWhereOneWarpRunsAhead) {
+TEST(PtxStaged, ShowsADroppedBarrier) {
   KVANT_SKIP_WITHOUT_PTX();
   const std::string text = Replaced(PtxText("staged"), "bar.sync \t0;", "");
-  EXPECT_NE(FaultOf(text, {Schedule::Warps::kRunAhead, 0}), "");
+  EXPECT_EQ(Caught(text), static_cast<int>(Schedules().size())) << "no order of warps hides it";
 }
 
 TEST(PtxStaged, ShowsAnIndexInTheWrongStage) {
