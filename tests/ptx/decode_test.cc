@@ -6,14 +6,10 @@
 #include <cstring>
 #include <functional>
 
-#include "ptx/decode_roads.h"
-#include "simt/decode_world.h"
+#include "ptx/ptx_decode.h"
 
 namespace kvant::ptx {
 namespace {
-
-// Edges inside pages, pages nobody sees in front, an odd number of pages.
-const std::vector<cuda::TokenRange> kRanges = {{5, 257}, {130, 191}};
 
 DecodeInputs InputsOf(const simt::DecodeWorld& world) {
   return {.rows = simt::DecodeWorld::kRows,
@@ -35,7 +31,7 @@ int Differences(const std::vector<float>& a, const std::vector<float>& b) {
   return count;
 }
 
-void ExpectSameBits(const DecodeOutputs& a, const DecodeOutputs& b) {
+void ExpectSameBits(const simt::Decoded& a, const simt::Decoded& b) {
   EXPECT_EQ(Differences(a.partial_out, b.partial_out), 0);
   EXPECT_EQ(Differences(a.partial_state, b.partial_state), 0);
   EXPECT_EQ(Differences(a.out, b.out), 0);
@@ -44,11 +40,11 @@ void ExpectSameBits(const DecodeOutputs& a, const DecodeOutputs& b) {
 
 void ExpectTheShimsBits(const simt::DecodeKernel& kernel) {
   const cuda::KernelRow& row = kernel.row;
-  const simt::DecodeWorld world(row.bits, row.head_dim, row.heads, kRanges, 1);
+  const simt::DecodeWorld world(row.bits, row.head_dim, row.heads, simt::kRanges, 1);
   const DecodeInputs in = InputsOf(world);
-  const DecodeOutputs by_ptx = DecodeByPtx(PtxOf(FileOfKernel(row.name)), row.name, in);
+  const PtxDecoded by_ptx = DecodeByPtx(PtxOf(FileOfKernel(row.name)), row.name, in);
   ASSERT_EQ(by_ptx.fault, "");
-  const DecodeOutputs by_shim = DecodeByShim(kernel, in);
+  const simt::Decoded by_shim = simt::Decode(kernel.thread, world, {});
   ASSERT_EQ(by_shim.fault, "");
   ExpectSameBits(by_ptx, by_shim);
 }
@@ -73,16 +69,16 @@ const simt::DecodeKernel& KernelNamed(const std::string& name) {
 TEST(PtxDecodeSchedules, GiveTheSameBits) {
   KVANT_SKIP_WITHOUT_PTX();
   const std::string name = "kvant_decode_int4_d64_g8";
-  const simt::DecodeWorld world(4, 64, 8, kRanges, 2);
+  const simt::DecodeWorld world(4, 64, 8, simt::kRanges, 2);
   const DecodeInputs in = InputsOf(world);
   const PtxModule& module = PtxOf("decode_int4");
-  const DecodeOutputs first = DecodeByPtx(module, name, in);
+  const PtxDecoded first = DecodeByPtx(module, name, in);
   ASSERT_EQ(first.fault, "");
   using Warps = Schedule::Warps;
   for (const Schedule& schedule :
        {Schedule{Warps::kRandom, 1}, Schedule{Warps::kRandom, 2}, Schedule{Warps::kRunAhead, 0},
         Schedule{Warps::kRunAhead, 3}, Schedule{Warps::kRoundRobin, 0, true}}) {
-    const DecodeOutputs other = DecodeByPtx(module, name, in, schedule);
+    const PtxDecoded other = DecodeByPtx(module, name, in, schedule);
     ASSERT_EQ(other.fault, "");
     ExpectSameBits(other, first);
   }
@@ -180,14 +176,15 @@ TEST_P(PtxPlants, AreCaught) {
   KVANT_SKIP_WITHOUT_PTX();
   const Plant& plant = GetParam();
   const simt::DecodeKernel& kernel = KernelNamed(plant.kernel);
-  const simt::DecodeWorld world(kernel.row.bits, kernel.row.head_dim, kernel.row.heads, kRanges, 3);
+  const simt::DecodeWorld world(kernel.row.bits, kernel.row.head_dim, kernel.row.heads,
+                                simt::kRanges, 3);
   const DecodeInputs in = InputsOf(world);
   const std::string text =
       WithChangedKernel(PtxText(FileOfKernel(plant.kernel)), plant.kernel, plant.change);
   const Result<PtxModule> module = PtxModule::Parse(text);
   ASSERT_TRUE(module.ok()) << module.status().message();
-  const DecodeOutputs by_ptx = DecodeByPtx(*module, plant.kernel, in);
-  const DecodeOutputs by_shim = DecodeByShim(kernel, in);
+  const PtxDecoded by_ptx = DecodeByPtx(*module, plant.kernel, in);
+  const simt::Decoded by_shim = simt::Decode(kernel.thread, world, {});
   EXPECT_TRUE(!by_ptx.fault.empty() || Differences(by_ptx.out, by_shim.out) > 0);
 }
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "cuda/device_page.h"
-#include "ptx/decode_roads.h"
+#include "ptx/ptx_decode.h"
 
 namespace kvant::ptx {
 namespace {
@@ -49,7 +49,7 @@ Counts DecodeCounts(const cuda::KernelRow& row) {
                         .table = table,
                         .ranges = ranges,
                         .queries = queries};
-  const DecodeOutputs outputs = DecodeByPtx(PtxOf(FileOfKernel(row.name)), row.name, in);
+  const PtxDecoded outputs = DecodeByPtx(PtxOf(FileOfKernel(row.name)), row.name, in);
   EXPECT_EQ(outputs.fault, "");
   return outputs.counts;
 }

@@ -12,25 +12,28 @@ namespace kvant::simt {
 struct Decoded {
   std::vector<float> out;  // [kRows][heads][dim]
   std::string fault;
+  std::vector<float> partial_out = {}, partial_state = {};  // as DecodeArguments has them
 };
+
+inline constexpr int kSplits = 2;
 
 using DecodeThread = std::function<void(const cuda::DecodeArguments&)>;
 
 inline Decoded Decode(const DecodeThread& thread, const DecodeWorld& world,
                       const LaunchOptions& launch) {
-  constexpr int kSplits = 2;
   const size_t heads = static_cast<size_t>(DecodeWorld::kRows * world.heads);
   const size_t dim = static_cast<size_t>(world.dim);
-  std::vector<float> partial_out(heads * kSplits * dim, NAN), state(heads * kSplits * 2, NAN);
-  Decoded run{std::vector<float>(heads * dim, NAN), ""};
+  Decoded run{std::vector<float>(heads * dim, NAN), "",
+              std::vector<float>(heads * kSplits * dim, NAN),
+              std::vector<float>(heads * kSplits * 2, NAN)};
   const cuda::DecodeArguments args{
       .payload = reinterpret_cast<const unsigned char*>(world.payload.data()),
       .metadata = reinterpret_cast<const unsigned char*>(world.metadata.data()),
       .page_table = world.table.data(),
       .ranges = world.ranges.data(),
       .queries = world.queries.data(),
-      .partial_out = partial_out.data(),
-      .partial_state = state.data(),
+      .partial_out = run.partial_out.data(),
+      .partial_state = run.partial_state.data(),
       .page_table_stride = world.pages,
       .group_ratio = world.heads,
       .slots = kSplits,
@@ -45,8 +48,8 @@ inline Decoded Decode(const DecodeThread& thread, const DecodeWorld& world,
   options = {};
   options.grid_x = world.heads;
   options.grid_y = DecodeWorld::kRows;
-  const cuda::MergeArguments merge{.partial_out = partial_out.data(),
-                                   .partial_state = state.data(),
+  const cuda::MergeArguments merge{.partial_out = run.partial_out.data(),
+                                   .partial_state = run.partial_state.data(),
                                    .out = run.out.data(),
                                    .group_ratio = world.heads,
                                    .slots = kSplits,

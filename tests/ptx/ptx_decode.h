@@ -1,4 +1,4 @@
-// One decode step by each road: the SIMT shim runs the kernel's source, the interpreter its PTX.
+// One decode step by the interpreter: a decode kernel, and the merge behind it.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 #include "cuda/isa.h"
 #include "ptx/ptx_files.h"
 #include "ptx/run.h"
-#include "simt/kernels.h"
-#include "simt/simt.h"
+#include "simt/decode_run.h"
 
 namespace kvant::ptx {
 
@@ -39,65 +38,24 @@ inline std::string NameOfFile(const testing::TestParamInfo<std::string>& info) {
 // What a decode kernel reads.
 struct DecodeInputs {
   int rows = 1, heads = 1, head_dim = 64, pages = 1;  // pages a row
-  int splits = 2;
+  int splits = simt::kSplits;
   float score_scale = 0.1f;
   std::span<const std::byte> payload, metadata;
   std::span<const uint32_t> table;           // [rows][pages]
   std::span<const cuda::TokenRange> ranges;  // [rows]
   std::span<const float> queries;            // [rows][heads][head_dim]
-
-  int pages_per_split() const { return (pages + splits - 1) / splits; }
-  size_t states() const { return static_cast<size_t>(rows * heads * splits); }
 };
 
-struct DecodeOutputs {
-  std::string fault;
-  std::vector<float> partial_out, partial_state, out;
-  Counts counts;  // of the decode kernel, by the interpreter
+struct PtxDecoded : simt::Decoded {
+  Counts counts;  // of the decode kernel
 
-  explicit DecodeOutputs(const DecodeInputs& in)
-      : partial_out(in.states() * static_cast<size_t>(in.head_dim), NAN),
-        partial_state(in.states() * 2, NAN),
-        out(static_cast<size_t>(in.rows * in.heads * in.head_dim), NAN) {}
+  explicit PtxDecoded(const DecodeInputs& in) {
+    const auto states = static_cast<size_t>(in.rows * in.heads * in.splits);
+    partial_out.resize(states * static_cast<size_t>(in.head_dim), NAN);
+    partial_state.resize(states * 2, NAN);
+    out.resize(static_cast<size_t>(in.rows * in.heads * in.head_dim), NAN);
+  }
 };
-
-// Pointers are left null.
-inline cuda::DecodeArguments ArgumentsOf(const DecodeInputs& in) {
-  cuda::DecodeArguments args{};
-  args.page_table_stride = in.pages;
-  args.group_ratio = in.heads;
-  args.slots = in.splits;
-  args.first_slot = 0;
-  args.pages_per_split = in.pages_per_split();
-  args.score_scale = in.score_scale;
-  return args;
-}
-
-inline DecodeOutputs DecodeByShim(const simt::DecodeKernel& kernel, const DecodeInputs& in) {
-  DecodeOutputs outputs(in);
-  cuda::DecodeArguments args = ArgumentsOf(in);
-  args.payload = reinterpret_cast<const unsigned char*>(in.payload.data());
-  args.metadata = reinterpret_cast<const unsigned char*>(in.metadata.data());
-  args.page_table = in.table.data();
-  args.ranges = in.ranges.data();
-  args.queries = in.queries.data();
-  args.partial_out = outputs.partial_out.data();
-  args.partial_state = outputs.partial_state.data();
-  simt::LaunchOptions options;
-  options.grid_x = in.splits;
-  options.grid_y = in.rows;
-  outputs.fault = simt::Launch(options, [&] { kernel.thread(args); });
-  if (!outputs.fault.empty()) return outputs;
-  options.grid_x = in.heads;
-  const cuda::MergeArguments merge{outputs.partial_out.data(),
-                                   outputs.partial_state.data(),
-                                   outputs.out.data(),
-                                   in.heads,
-                                   in.splits,
-                                   in.head_dim};
-  outputs.fault = simt::Launch(options, [&] { kvant_merge(merge); });
-  return outputs;
-}
 
 template <typename T>
 T* DevicePointer(uint64_t address) {
@@ -105,11 +63,16 @@ T* DevicePointer(uint64_t address) {
 }
 
 // `module` holds the decode kernel.
-inline DecodeOutputs DecodeByPtx(const PtxModule& module, const std::string& name,
-                                 const DecodeInputs& in, Schedule schedule = {}) {
-  DecodeOutputs outputs(in);
+inline PtxDecoded DecodeByPtx(const PtxModule& module, const std::string& name,
+                              const DecodeInputs& in, Schedule schedule = {}) {
+  PtxDecoded outputs(in);
   DeviceMemory memory;
-  cuda::DecodeArguments args = ArgumentsOf(in);
+  cuda::DecodeArguments args{};
+  args.page_table_stride = in.pages;
+  args.group_ratio = in.heads;
+  args.slots = in.splits;
+  args.pages_per_split = (in.pages + in.splits - 1) / in.splits;
+  args.score_scale = in.score_scale;
   args.payload = DevicePointer<const unsigned char>(memory.AddInput("payload", in.payload));
   if (!in.metadata.empty()) {
     args.metadata = DevicePointer<const unsigned char>(memory.AddInput("metadata", in.metadata));
