@@ -139,6 +139,35 @@ int ReplaceAll(std::string* text, const std::string& from, const std::string& to
   return count;
 }
 
+// Without any one of its barriers a decode kernel races, or reads what is not there yet.
+TEST(PtxBarriers, AreAllNeeded) {
+  KVANT_SKIP_WITHOUT_PTX();
+  const std::string barrier = "bar.sync \t0;";
+  for (const std::string name : {"kvant_decode_int4_d64_g1", "kvant_decode_int4_d64_g8"}) {
+    const simt::DecodeKernel& kernel = KernelNamed(name);
+    const simt::DecodeWorld world(kernel.row.bits, kernel.row.head_dim, kernel.row.heads,
+                                  simt::kRanges, 4);
+    const DecodeInputs in = InputsOf(world);
+    size_t count = 1;
+    for (size_t i = 0; i < count; ++i) {
+      const auto drop = [&](std::string* text) {
+        count = 0;
+        for (size_t at = text->find(barrier); at != text->npos; at = text->find(barrier, at + 1)) {
+          if (count++ == i) text->replace(at, 3, "// ");
+        }
+        return static_cast<int>(count);
+      };
+      const Result<PtxModule> module =
+          PtxModule::Parse(WithChangedKernel(PtxText("decode_int4"), name, drop));
+      ASSERT_TRUE(module.ok()) << module.status().message();
+      const std::string fault = DecodeByPtx(*module, name, in).fault;
+      EXPECT_NE(fault.find("of 'shared memory'"), std::string::npos)
+          << name << " barrier " << i << ": " << fault;
+    }
+    EXPECT_GT(count, 2u);
+  }
+}
+
 struct Plant {
   std::string name;
   std::string kernel;
