@@ -226,6 +226,9 @@ TEST(PtxCopies, UnsettledGroupsAreNotWaitedFor) {
   EXPECT_EQ(FaultOf(copy + "cp.async.wait_all;" + read, buffer), "");
   EXPECT_NE(FaultOf(copy + "cp.async.wait_group 0;" + read, buffer).find("a copy is under way"),
             std::string::npos);
+  EXPECT_NE(FaultOf("st.shared.u32 [buffer], 1;" + copy + read, buffer).find("a copy is under way"),
+            std::string::npos)
+      << "what lay there before is gone from the issue on";
   EXPECT_NE(FaultOf("mov.u32 %r1, buffer; cp.async.cg.shared.global [%r1], [%in], 8;", buffer)
                 .find("of this many bytes"),
             std::string::npos);
