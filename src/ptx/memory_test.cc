@@ -122,7 +122,7 @@ TEST(PtxMemory, AtomicsTakeTheirTurns) {
 }
 
 // Traffic.
-// -----------------------------------------------------------------------------------------
+//
 
 Traffic LoadsOf(std::string_view body, size_t in_values = 4096) {
   std::vector<uint32_t> out(64);
@@ -184,7 +184,7 @@ TEST(PtxTraffic, OverlapsInAnyOrderCountOnce) {
 }
 
 // cp.async.
-// ----------------------------------------------------------------------------------------
+//
 
 // Thread 0 copies, waits as told, and reads what it copied.
 std::string CopyFault(std::string_view between) {

@@ -82,6 +82,12 @@ TEST(PtxParser, NamesTheLineOfWhatItDoesNotKnow) {
                 "modifiers and types");
   EXPECT_EQ(BodyFault("\n  shfl.bfly.b32 %r0, %r1, 1, 31, -1;"),
             line + "'shfl.bfly.b32' is not supported with these modifiers and types");
+  EXPECT_EQ(BodyFault("\n  add.sat.s32 %r0, %r1, %r2;"),
+            line + "'add.sat.s32' is not supported with these modifiers and types");
+  EXPECT_EQ(BodyFault("\n  setp.s32 %p1, %r1, %r2;"),  // none of the comparisons
+            line + "'setp.s32' is not supported with these modifiers and types");
+  EXPECT_EQ(BodyFault("\n  setp.lt.gt.s32 %p1, %r1, %r2;"),  // two of them
+            line + "'setp.lt.gt.s32' is not supported with these modifiers and types");
   EXPECT_EQ(BodyFault("\n  mul.u32 %r0, %r1, %r2;"),  // neither .lo, .hi nor .wide
             line + "'mul.u32' is not supported with these modifiers and types");
   EXPECT_EQ(BodyFault("\n  call.uni f, (%r0);"), line + "'call.uni' is not supported");

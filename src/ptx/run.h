@@ -2,10 +2,9 @@
 //
 // What is checked: bounds and alignment of every access, reads of registers, shared or local memory
 // that nothing was written to, races on shared memory, divergence at what a warp or block does
-// together, deadlock. The
-// first fault ends the run and names the line. What is not modelled: ptxas (which may fuse a
-// multiply and an add), the devices' own last bits of .approx functions and tensor core sums, and
-// memory that is seen late by other threads.
+// together, deadlock. The first fault ends the run and names the line. What is not modelled: ptxas
+// (which may fuse a multiply and an add), the devices' own last bits of .approx functions and
+// tensor core sums, and memory that is seen late by other threads.
 #pragma once
 
 #include <cstddef>

@@ -98,7 +98,7 @@ void Warp::Execute(const Instruction& op, LaneMask lanes) {
 
 void Warp::ExecuteByLane(const Instruction& op, LaneMask lanes) {
   constexpr size_t kMostSources = 4;
-  std::array<LaneValues, kMostSources> sources;
+  std::array<LaneValues, kMostSources> sources{};
   const size_t count = op.operands.size() - 1;
   for (size_t i = 0; i < count; ++i) {
     if (!Read(op, op.operands[i + 1], lanes, &sources[i])) return;

@@ -46,8 +46,7 @@ class Warp {
   BarrierWait barrier_wait();
   void ReleaseBarrier();
 
-  // For the functions of the opcode table.
-  // ---------------------------------------------------------
+  // What follows is for the functions of the opcode table.
 
   // False, after a fault, when a lane reads what was never written.
   bool Read(const Instruction& op, const Operand& operand, LaneMask lanes, LaneValues* values);

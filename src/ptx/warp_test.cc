@@ -90,7 +90,7 @@ $again:                          // lane t goes round t + 1 times
   }
 }
 
-// What goes wrong where lanes or threads should meet. ---------------------------------------------
+// What goes wrong where lanes or threads should meet.
 
 std::string FaultOf(std::string_view body, RunOptions options = {.block = {32}}) {
   std::vector<uint32_t> out(256);
@@ -171,7 +171,7 @@ TEST(PtxWarp, RefusesLaunchesThatNoDeviceTakes) {
 }
 
 // Schedules: a value passes from warp 0 to warp 1 through shared memory.
-// ---------------------------
+//
 
 std::string PassOn(std::string_view barrier, Schedule schedule) {
   std::vector<uint32_t> out(64);

@@ -85,7 +85,6 @@ TEST(PtxDecodeSchedules, GiveTheSameBits) {
 }
 
 // Faults in assembly that the shim's branch does not contain, planted in the PTX one by one.
-// -------
 
 // The text of kernel `name`, from its .entry to its closing brace, changed by `change`.
 std::string WithChangedKernel(std::string text, const std::string& name,

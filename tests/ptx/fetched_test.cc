@@ -81,7 +81,7 @@ TEST_P(PtxFetched, PoolsFetchWhatTheyUse) {
 INSTANTIATE_TEST_SUITE_P(Ptx, PtxFetched, testing::ValuesIn(DecodeFiles()), NameOfFile);
 
 // Counter-examples.
-// --------------------------------------------------------------------------------
+//
 
 constexpr int kDim = 128;
 
