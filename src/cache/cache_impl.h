@@ -234,6 +234,7 @@ struct Cache::Impl {
   // one.
   static constexpr int kRunPages = 8;
   void Regroup(Sequence& seq, int64_t length_before) const;
+  void RegroupPooled(Sequence& seq, size_t pool) const;
 };
 
 }  // namespace kvant

@@ -39,10 +39,35 @@ void SortPlaces(const std::vector<std::byte**>& pages, size_t page_bytes) {
 
 }  // namespace
 
+// Heads of several widths fill their pages at a pace of their own. Those that came since the last
+// time change places once they are kRunPages a head on average, all heads together.
+void Cache::Impl::RegroupPooled(Sequence& seq, size_t pool) const {
+  const PoolEntry& entry = pools[pool];
+  int64_t heads = 0;
+  std::vector<std::byte**> pages;
+  const auto for_each = [&](const auto& visit) {
+    ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {
+      for (size_t j = 0; layer.mixed != nullptr && j < layer.mixed->pools.size(); ++j) {
+        if (layer.mixed->pools[j].pool == static_cast<int>(pool)) visit(head.mixed->pools[j]);
+      }
+    });
+  };
+  for_each([&](HeadPool& head) {
+    ++heads;
+    for (size_t p = head.grouped_pages; p < head.pages.size(); ++p) {
+      if (!entry.pool->IsShared(head.pages[p])) pages.push_back(&head.pages[p]);
+    }
+  });
+  if (std::ssize(pages) < kRunPages * heads) return;
+  SortPlaces(pages, static_cast<size_t>(entry.layout.page_bytes));
+  for_each([](HeadPool& head) { head.grouped_pages = head.pages.size(); });
+}
+
 // Without memory for the lists the pages stay where they are: slower to read, and right.
 void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const try {
   for (size_t i = 0; i < pools.size(); ++i) {
     const PoolEntry& entry = pools[i];
+    if (entry.use == PageUse::kPooled) RegroupPooled(seq, i);
     if (entry.use != PageUse::kStored && entry.use != PageUse::kKept) continue;
     std::vector<std::byte**> pages;
     ForEachHead(seq, [&](const LayerStore& layer, HeadPages& head) {

@@ -10,10 +10,12 @@ namespace kvant {
 
 // The tokens of one width, in the order in which they came as long as none left.
 struct HeadPool {
-  std::vector<std::byte*> pages;   // coded, all full but for the last
-  std::byte* tail = nullptr;       // a page as written, of the tokens behind; null: there are none
+  std::vector<std::byte*> pages;  // coded, all full but for the last
+  // A page as written, of tokens whose format codes a page at a time; null: there are none.
+  std::byte* tail = nullptr;
   int64_t coded_tokens = 0;        // in `pages`
   std::vector<int32_t> positions;  // of the tokens: those in pages, then those in the tail
+  size_t grouped_pages = 0;        // the first so many have been put side by side
 
   // How it was before the newest page came, for one step back.
   std::byte* spare_tail = nullptr;  // where the tail has been coded since; null: it has not

@@ -22,6 +22,7 @@ void DropPages(const PoolPages& pages, int64_t keep, HeadPool& pool) {
     pages.coded.Release(pool.pages.back());
     pool.pages.pop_back();
   }
+  pool.grouped_pages = std::min(pool.grouped_pages, pool.pages.size());
 }
 
 void DropEmptyTail(const PoolPages& pages, HeadPool& pool) {
@@ -59,6 +60,10 @@ PoolEdit::PoolEdit(const PoolPages& pages, const PoolChange& change, bool can_un
       coded_stock_(pages.coded),
       tail_stock_(pages.tails) {}
 
+bool PoolEdit::codes_at_once() const {
+  return pages_.layout.k.format.by_token() && pages_.layout.v.format.by_token();
+}
+
 Status PoolEdit::Prepare() {
   coded_left_ = pool_.coded_tokens;
   tail_left_ = pool_.tail_tokens();
@@ -71,7 +76,7 @@ Status PoolEdit::Prepare() {
     tail_left_ = std::count(tail.begin(), tail.end(), true);
   }
   const int64_t coming = static_cast<int64_t>(change_.positions.size());
-  const int64_t fills = (tail_left_ + coming) / kPageTokens;
+  const int64_t fills = codes_at_once() ? PagesOf(coming) : (tail_left_ + coming) / kPageTokens;
 
   std::vector<size_t> written;
   for (const SlotMove& move : coded_moves_) {
@@ -88,7 +93,8 @@ Status PoolEdit::Prepare() {
   tail_is_shared_ = pool_.tail != nullptr && writes_tail() && pages_.tails.IsShared(pool_.tail);
 
   const bool tail_comes = pool_.tail == nullptr && coming > 0;
-  const bool next_tail_comes = can_undo_ && fills > 0 && (tail_left_ + coming) % kPageTokens != 0;
+  const bool next_tail_comes =
+      can_undo_ && !codes_at_once() && fills > 0 && (tail_left_ + coming) % kPageTokens != 0;
   KVANT_RETURN_IF_ERROR(coded_stock_.Add(fills + static_cast<int64_t>(shared_pages_.size())));
   KVANT_RETURN_IF_ERROR(tail_stock_.Add((tail_is_shared_ ? 1 : 0) + (tail_comes ? 1 : 0) +
                                         (next_tail_comes ? 1 : 0)));
@@ -144,6 +150,8 @@ void PoolEdit::PutIn() {
   const int head_dim = pages_.open.k.head_dim;
   for (int64_t done = 0; done < coming;) {
     if (pool_.tail == nullptr) pool_.tail = tail_stock_.Use();
+    // All of a page is coded, also what no token has.
+    if (codes_at_once()) std::memset(pool_.tail, 0, static_cast<size_t>(pages_.open.page_bytes));
     const int at = static_cast<int>(pool_.tail_tokens());
     const int count = static_cast<int>(std::min<int64_t>(kPageTokens - at, coming - done));
     WriteTokens(pages_.open.k, pool_.tail, at, count, change_.k.data() + done * head_dim, head_dim);
@@ -152,36 +160,37 @@ void PoolEdit::PutIn() {
     pool_.positions.insert(pool_.positions.end(), change_.positions.begin() + done,
                            change_.positions.begin() + done + count);
     done += count;
-    if (pool_.tail_tokens() == kPageTokens) CodeTail();
+    if (pool_.tail_tokens() == kPageTokens || codes_at_once()) CodeTail();
   }
 }
 
-// The full tail becomes coded tokens. Where the last coded page has room, which it has once tokens
-// were taken out, all move up.
+// The tail becomes coded tokens. Where the last coded page has room, they move up into it.
 void PoolEdit::CodeTail() {
   const PageLayout &open = pages_.open, &layout = pages_.layout;
   std::byte* const page = coded_stock_.Use();
   EncodeSide(open.k, pool_.tail, layout.k, 0, page);
   EncodeSide(open.v, pool_.tail + open.v_offset_bytes, layout.v, 0, page + layout.v_offset_bytes);
-  const int64_t last_tokens = pool_.coded_tokens % kPageTokens;
-  if (last_tokens != 0) {
-    const int64_t room = kPageTokens - last_tokens;
-    for (int64_t t = 0; t < kPageTokens; ++t) {
-      const bool fits = t < room;
-      CopyTokenAt(layout, page, t, fits ? pool_.pages.back() : page,
-                  fits ? last_tokens + t : t - room);
-    }
+  const int64_t tokens = pool_.tail_tokens(), last_tokens = pool_.coded_tokens % kPageTokens;
+  const int64_t room = last_tokens == 0 ? 0 : kPageTokens - last_tokens;
+  for (int64_t t = 0; room > 0 && t < tokens; ++t) {
+    const bool fits = t < room;
+    CopyTokenAt(layout, page, t, fits ? pool_.pages.back() : page,
+                fits ? last_tokens + t : t - room);
   }
-  pool_.pages.push_back(page);
-  pool_.coded_tokens += kPageTokens;
-  if (!can_undo_) return;
+  if (tokens > room) {
+    pool_.pages.push_back(page);
+  } else {
+    coded_stock_.PutBack(page);
+  }
+  pool_.coded_tokens += tokens;
+  if (!can_undo_ || codes_at_once()) return;
   pool_.spare_tail = pool_.tail;
   pool_.tail = nullptr;
 }
 
 void UndoEdit(const PoolPages& pages, HeadPool& pool) {
+  DropPages(pages, PagesOf(pool.coded_before), pool);
   if (pool.spare_tail != nullptr) {
-    DropPages(pages, PagesOf(pool.coded_before), pool);
     if (pool.tail != nullptr) pages.tails.Release(pool.tail);
     pool.tail = pool.spare_tail;
     pool.spare_tail = nullptr;

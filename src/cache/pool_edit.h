@@ -37,6 +37,7 @@ class PageStock {
 
   Status Add(int64_t pages);
   std::byte* Use();
+  void PutBack(std::byte* page) { pages_.push_back(page); }  // what Use gave
 
  private:
   PagePool& pool_;
@@ -54,6 +55,8 @@ class PoolEdit {
   void Apply();
 
  private:
+  // Whether tokens are coded one by one as they come, so that there is no tail behind them.
+  bool codes_at_once() const;
   bool writes_tail() const { return !tail_moves_.empty() || !change_.positions.empty(); }
   void OwnWrittenPages();
   void TakeOut();

@@ -169,7 +169,9 @@ TEST(MixedAttention, ForksOfOneSequenceAnswerAsTheyWouldAlone) {
   int64_t common_bytes = 4 * 256;
   for (size_t run = 1; run < kMaxRuns - 1; run += 2) {
     const kvant::Run& pages = common.runs[run];
-    if (!pages.empty()) common_bytes += int64_t{pages.num_pages} * pages.layout->page_bytes;
+    if (!pages.empty()) {
+      common_bytes += int64_t{pages.end_token / kPageTokens} * pages.layout->page_bytes;
+    }
   }
   EXPECT_EQ(alone_bytes - shared_bytes, common_bytes);
 }
