@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bench_attention_command.h"
+#include "bench_mixed_command.h"
 #include "bench_rows.h"
 #include "command.h"
 #include "failure.h"
@@ -27,6 +28,7 @@ constexpr char kFooter[] =
     "  kvant bench -m model.gguf -ctk f16,q4_0 -ctv f16,q4_0 -o jsonl\n"
     "  kvant bench -m model.gguf --kv int4 -p 0 -n 32 -d 2048 -npl 1,4,16 --shared-prefix 1536\n"
     "  kvant bench attention --shape 30,3,64,9 --formats f16,int8,int4 --depth 1024,8192\n"
+    "  kvant bench mixed --depth 8192\n"
     "\n"
     "All formats take turns within a repetition, so that a slow moment of the machine hits all of "
     "them.";
@@ -256,7 +258,7 @@ void AddBench(CLI::App& root, Action* action) {
   CLI::App* const command = root.add_subcommand("bench", "Speed by cache format and depth");
   command->footer(kFooter);
   o->model.Add(*command);
-  command->get_option("-m")->required(false);  // `bench attention` has no model
+  command->get_option("-m")->required(false);  // the commands inside have no model
   command->add_option("-p,--n-prompt", o->prompts, "Tokens of a prompt, a list, 0 for none [512]")
       ->type_name("N,...");
   command
@@ -288,9 +290,11 @@ void AddBench(CLI::App& root, Action* action) {
   o->compatibility.Add(*command);
   o->output.Add(*command);
   AddBenchAttention(*command, action);
+  AddBenchMixed(*command, action);
   command->callback([o, command, action] {
     if (!command->get_subcommands().empty()) return;
-    if (o->model.path.empty()) throw UsageError("bench needs -m FILE, or `bench attention`");
+    if (o->model.path.empty())
+      throw UsageError("bench needs -m FILE, or `bench attention` or `bench mixed`");
     *action = [o] { return RunBench(*o); };
   });
 }

@@ -465,6 +465,20 @@ def test_bench_attention_counts_bytes_and_compares_with_f16():
     assert rows[4]["ratio_f16"] == 1
 
 
+def test_bench_mixed_compares_pools_with_widths_in_line():
+    rows = json_of("bench", "mixed", "--shape", "1,2,32,4", "--depth", 600, "--shares", "0,1,2,1", "--evict", "0.25", "-r", 2,
+                   "--json")
+    assert [row["width"] for row in rows] == [16, 8, 4, 2] * 2 + [None] * 8
+    assert [row["layout"] for row in rows[8:]] == ["pools", "stream", "indexed", "slots"] * 2
+    for row in rows[8:]:
+        assert row["over_one_width_p25"] <= row["over_one_width"] <= row["over_one_width_p75"]
+        assert row["sector_bytes"] <= row["line_bytes"] and row["answer_difference"] < 0.04
+    assert [row["evicted"] for row in rows[8:]] == [False] * 4 + [True] * 4
+    assert rows[8]["head_tokens"] == 1200 > rows[12]["head_tokens"]
+    failed = kvant("bench", "mixed", "--shares", "1,2")
+    assert failed.returncode == 2 and b"four numbers" in failed.stderr
+
+
 def test_inspect_lists_what_the_file_holds():
     report = json_of("inspect", MODEL, "--json")
     assert report["architecture"] == "llama" and report["context_tokens"] == 8192
