@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "failure.h"
 #include "kvant/inspect.h"
 #include "options.h"
@@ -11,15 +14,38 @@
 namespace kvant::cli {
 namespace {
 
-KvSpec SpecOf(const SnapshotSummary& s) {
-  KvSpec spec;
-  if (s.totals.size() == 1) {
-    spec.k = s.formats[0].k;
-    spec.v = s.formats[0].v;
-  } else {
-    spec.layers = s.formats;
+Json MixedOf(const SnapshotSummary& s) {
+  std::vector<MixedPool> pools;
+  for (const SnapshotPoolTotal& total : s.pools) pools.push_back(total.pool);
+  return MixedJson(pools, s.policy, s.once, s.budget_bytes);
+}
+
+// As LayerFormatsJson has them of a session.
+Json FormatsJson(const SnapshotSummary& s) {
+  const auto layer_json = [&](int layer) {
+    const auto at = std::find(s.mixed_layers.begin(), s.mixed_layers.end(), layer);
+    if (at != s.mixed_layers.end()) return MixedOf(s);
+    const FormatPair& pair = s.formats[static_cast<size_t>(layer)];
+    return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
+  };
+  if (s.totals.size() + (s.mixed_layers.empty() ? 0 : 1) == 1) return layer_json(0);
+  Json list = Json::array();
+  for (int layer = 0; layer < s.geometry.layers; ++layer) {
+    list.push_back(layer_json(layer));
+    list.back()["layer"] = layer;
   }
-  return spec;
+  return list;
+}
+
+Json PoolsJson(const SnapshotSummary& s) {
+  Json pools = Json::array();
+  for (const SnapshotPoolTotal& total : s.pools) {
+    pools.push_back({{"width", total.pool.width},
+                     {"head_tokens", total.head_tokens},
+                     {"pages", total.pages},
+                     {"bytes", total.bytes}});
+  }
+  return pools.empty() ? Json() : pools;
 }
 
 std::string PairText(const FormatPair& pair) {
@@ -38,7 +64,7 @@ Json SessionJson(const std::string& path, const SnapshotSummary& s) {
                       {"kv_heads", s.geometry.kv_heads},
                       {"head_dim", s.geometry.head_dim},
                       {"q_heads", s.geometry.q_heads}};
-  json["formats"] = LayerFormatsJson(SpecOf(s), s.geometry.layers);
+  json["formats"] = FormatsJson(s);
   json["kv_sinks_tokens"] = s.sinks_tokens;
   json["kv_window_tokens"] = s.window_tokens;
   json["page_tokens"] = s.page_tokens;
@@ -52,6 +78,8 @@ Json SessionJson(const std::string& path, const SnapshotSummary& s) {
                                        {"pages", total.pages},
                                        {"bytes", total.bytes}});
   }
+  json["widths"] = PoolsJson(s);
+  json["dropped_head_tokens"] = s.pools.empty() ? Json() : Json(s.dropped_head_tokens);
   json["window_bytes"] = s.window_bytes;
   json["sink_bytes"] = s.sink_bytes;
   json["other_bytes"] = s.other_bytes;
@@ -68,10 +96,18 @@ std::string SessionText(const SnapshotSummary& s) {
       s.has_logits ? "ready to go on" : "in need of a token to go on", Plural(g.layers, "layer"),
       Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"), s.sinks_tokens,
       s.window_tokens, HashText(s.calibration_hash));
+  if (!s.pools.empty()) {
+    text += fmt::format("  widths by policy {}, {} tokens of a head dropped\n\n", s.policy,
+                        Grouped(s.dropped_head_tokens));
+  }
   Table table({"K / V", "layers", "pages", "bytes"});
   for (const SnapshotFormatTotal& total : s.totals) {
     table.Add({PairText(total.formats), Grouped(int64_t{total.layers}), Grouped(total.pages),
                Grouped(total.bytes)});
+  }
+  for (const SnapshotPoolTotal& total : s.pools) {
+    table.Add({fmt::format("width {}: {}", total.pool.width, PairText(total.pool.formats)),
+               Grouped(std::ssize(s.mixed_layers)), Grouped(total.pages), Grouped(total.bytes)});
   }
   table.Add({"window, as written", "", "", Grouped(s.window_bytes)});
   table.Add({"sinks, as written", "", "", Grouped(s.sink_bytes)});

@@ -27,20 +27,6 @@ Failure WriteFailure(const std::string& path) {
   return {kExitFailed, fmt::format("cannot write '{}': {}", path, std::strerror(errno))};
 }
 
-// The pools of a layer of several widths, and what fills them.
-Json MixedJson(const MixedSpec& mixed) {
-  Json pools = Json::array();
-  for (const MixedPool& pool : mixed.pools) {
-    pools.push_back({{"width", pool.width},
-                     {"k", FormatSpec(pool.formats.k)},
-                     {"v", FormatSpec(pool.formats.v)}});
-  }
-  return {{"pools", pools},
-          {"policy", mixed.policy->name()},
-          {"once", mixed.once},
-          {"budget_bytes", mixed.budget_bytes == 0 ? Json() : Json(mixed.budget_bytes)}};
-}
-
 }  // namespace
 
 std::string CpuName() {
@@ -66,13 +52,28 @@ void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, J
   (*report)["model_xxh64"] = fmt::format("{:016x}", file_hash);
 }
 
+Json MixedJson(const std::vector<MixedPool>& of, const std::string& policy, bool once,
+               int64_t budget_bytes) {
+  Json pools = Json::array();
+  for (const MixedPool& pool : of) {
+    pools.push_back({{"width", pool.width},
+                     {"k", FormatSpec(pool.formats.k)},
+                     {"v", FormatSpec(pool.formats.v)}});
+  }
+  return {{"pools", pools},
+          {"policy", policy},
+          {"once", once},
+          {"budget_bytes", budget_bytes == 0 ? Json() : Json(budget_bytes)}};
+}
+
 Json LayerFormatsJson(const KvSpec& spec, int layers) {
   const auto pair_json = [](const FormatPair& pair) {
     return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
   };
   const auto layer_json = [&](int layer) {
-    return IsMixedLayer(spec, layer) ? MixedJson(*spec.mixed)
-                                     : pair_json(LayerFormats(spec, layer));
+    if (!IsMixedLayer(spec, layer)) return pair_json(LayerFormats(spec, layer));
+    const MixedSpec& m = *spec.mixed;
+    return MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
   };
   if (spec.skip_layers.empty() && spec.layers.empty()) return layer_json(0);
   Json list = Json::array();

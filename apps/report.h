@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvant/format.h"
+#include "kvant/mixed_spec.h"
 
 namespace kvant::cli {
 
@@ -17,6 +18,9 @@ Json Header(int threads);
 // Adds model_path, model_bytes and model_xxh64, which `xxhsum -H1` prints too.
 void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, Json* report);
 
+// The pools of layers of several widths, and what fills them.
+Json MixedJson(const std::vector<MixedPool>& of, const std::string& policy, bool once,
+               int64_t budget_bytes);
 // {"k": …, "v": …}, or {"pools": …, "policy": …, …} of several widths, when all layers are alike,
 // otherwise a list with one of these a layer.
 Json LayerFormatsJson(const KvSpec& spec, int layers);

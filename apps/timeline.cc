@@ -46,12 +46,10 @@ void TimelineFlags::CheckPossible() const {
 }
 
 void TimelineFlags::CheckOneWidth() const {
-  const char* const flag = !load_path.empty()   ? "--load-session"
-                           : !save_path.empty() ? "--save-session"
-                           : context_shift      ? "--context-shift"
-                                                : nullptr;
-  if (flag == nullptr) return;
-  throw UsageError(fmt::format("{} is not possible with --kv mixed:... yet", flag));
+  if (!context_shift) return;
+  throw UsageError(
+      "--context-shift is not possible with --kv mixed:...: each key would be rounded once more at "
+      "its width");
 }
 
 void TimelineFlags::Load(Session& session) const {

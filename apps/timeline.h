@@ -19,7 +19,7 @@ struct TimelineFlags {
   void Add(CLI::App& command);
   // What can be known before a model is loaded.
   void CheckPossible() const;
-  // Refuses what a cache of several widths cannot do yet.
+  // Refuses what a cache of several widths cannot do.
   void CheckOneWidth() const;
 
   // Nothing to do where no file is named.

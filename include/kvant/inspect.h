@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvant/format.h"
+#include "kvant/mixed_spec.h"
 #include "kvant/status.h"
 
 namespace kvant {
@@ -64,6 +65,14 @@ struct SnapshotFormatTotal {
   int64_t bytes = 0;
 };
 
+// The tokens of one width of all layers that hold several.
+struct SnapshotPoolTotal {
+  MixedPool pool;
+  int64_t head_tokens = 0;  // counted once a layer and KV head
+  int64_t pages = 0;        // coded
+  int64_t bytes = 0;        // of them
+};
+
 // What Session::Save wrote.
 struct SnapshotSummary {
   int64_t file_bytes = 0;
@@ -71,13 +80,22 @@ struct SnapshotSummary {
   uint64_t calibration_hash = 0;  // 0: no format reads one
   KvGeometry geometry;
   int sinks_tokens = 0, window_tokens = 0, page_tokens = 0;
-  int64_t length = 0;                        // tokens
-  std::vector<int32_t> tokens;               // [length]
-  bool has_logits = false;                   // it can go on without another token
-  std::vector<FormatPair> formats;           // [geometry.layers]
-  std::vector<SnapshotFormatTotal> totals;   // in the order of layers
-  int64_t window_bytes = 0, sink_bytes = 0;  // pages of the coded layers that are held as written
-  int64_t other_bytes = 0;                   // header, tokens, hidden state, checksums
+  int64_t length = 0;                       // tokens
+  std::vector<int32_t> tokens;              // [length]
+  bool has_logits = false;                  // it can go on without another token
+  std::vector<FormatPair> formats;          // [geometry.layers]
+  std::vector<SnapshotFormatTotal> totals;  // of layers of one width, in their order
+  std::vector<SnapshotPoolTotal> pools;     // of layers of several widths; empty: there are none
+  std::vector<int> mixed_layers;            // which these are
+  std::string policy;                       // that gave the widths
+  bool once = false;                        // as MixedSpec::once
+  int64_t budget_bytes = 0;                 // as MixedSpec::budget_bytes
+  int64_t dropped_head_tokens = 0;
+  // Pages of the coded layers that are held as written, those of tokens that wait for their pool's
+  // next page among them.
+  int64_t window_bytes = 0;
+  int64_t sink_bytes = 0;
+  int64_t other_bytes = 0;  // header, tokens, hidden state, positions, checksums
 };
 
 // Checks all of the file. kNotFound, kIo, kCorrupt or kUnsupported, the message naming the file.

@@ -1,7 +1,7 @@
 // What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
 // cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step), cache_mixed.cc
-// (layers of several widths), cache_regroup.cc (places of pages), cache_view.cc (views, ledger) and
-// snapshot_cache.cc (save, restore).
+// (layers of several widths), cache_regroup.cc (places of pages), cache_view.cc (views, ledger),
+// snapshot_cache.cc and snapshot_cache_mixed.cc (save, restore).
 #pragma once
 
 #include <algorithm>
@@ -99,6 +99,9 @@ struct PageGap {
 };
 struct MovedKeys;  // cache_shift.cc
 struct SnapshotHeader;
+struct SavedWidths;
+struct SavedMixedHead;
+class LayerWriter;
 
 // What Append is given of one head: rows of head_dim values.
 struct HeadRows {
@@ -197,6 +200,14 @@ struct Cache::Impl {
   Status CheckSnapshot(const SnapshotHeader& header) const;
   Status ReserveSnapshot(const SnapshotHeader& header, Sequence& seq) const;
   Status ReadPages(const Snapshot& snapshot, Sequence& seq) const;
+
+  // snapshot_cache_mixed.cc
+  SavedWidths WidthsOf(const Sequence& seq) const;
+  Status SavePools(const LayerStore& layer, const HeadPages& head, LayerWriter& writer) const;
+  Status CheckSavedWidths(const SavedWidths& saved) const;
+  void AddSavedPages(const SavedWidths& saved, int layer, std::vector<int64_t>& demand) const;
+  Status ReadPools(const SavedMixedHead& saved, const LayerStore& layer, Sequence& seq,
+                   HeadPages& head, const std::byte*& from) const;
 
   // cache_step.cc
   void AddDemand(const Sequence& seq, const LayerStore& layer,

@@ -1,4 +1,4 @@
-// Append, abandon, fork, cut and free in any order, with tokens of several widths.
+// Append, abandon, fork, cut, save, restore and free in any order, with tokens of several widths.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cache/mixed_testing.h"
+#include "cache/snapshot_testing.h"
 
 namespace kvant {
 namespace {
@@ -16,7 +17,9 @@ using testing::ExtendMixed;
 using testing::MakeCache;
 using testing::MixedPictureOf;
 using testing::NewSequence;
+using testing::RestoreInto;
 using testing::RunStep;
+using testing::Saved;
 using testing::SoloMixedPictureOf;
 using testing::Timeline;
 using testing::UsedPages;
@@ -73,6 +76,16 @@ class World {
     } else if (what == 9) {
       RC_ASSERT(cache_->Free(id).ok());
       lines_.erase(line);
+    } else if (what == 10) {
+      const testing::Bytes bytes = Saved(*cache_, id);
+      const Result<SequenceId> again = RestoreInto(*cache_, bytes);
+      RC_ASSERT(again.ok());
+      RC_ASSERT(Saved(*cache_, *again) == bytes);
+      RC_ASSERT(cache_->earliest_truncate(*again) == cache_->earliest_truncate(id));
+      RC_ASSERT(cache_->Free(id).ok());
+      const Timeline same = tokens;
+      lines_.erase(line);
+      lines_[*again] = same;
     }
   }
 
@@ -116,7 +129,7 @@ RC_GTEST_PROP(CacheMixedProperty, AnythingInAnyOrderLeavesWhatAStraightRunLeaves
   const Mode& mode = kModes[*rc::gen::inRange(0, 3)];
   World world(mode, *rc::gen::element(0, 4, 64), *rc::gen::element(0, 64, 128));
   const auto steps = *rc::gen::container<std::vector<std::pair<int, int>>>(
-      rc::gen::pair(rc::gen::inRange(0, 10), rc::gen::resize(100, rc::gen::inRange(0, 200))));
+      rc::gen::pair(rc::gen::inRange(0, 11), rc::gen::resize(100, rc::gen::inRange(0, 200))));
   for (const auto& [what, amount] : steps) {
     world.Do(what, amount);
     world.Check();

@@ -146,7 +146,8 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                             ": " + why);
   };
   if (spec.mixed != nullptr) {
-    return refuse(StatusCode::kUnsupported, "tokens of several widths do not shift yet");
+    return refuse(StatusCode::kUnsupported,
+                  "each key of several widths would be rounded once more at its width");
   }
   if (keep < 0 || drop < 1 || drop % page_tokens != 0) {
     return refuse(StatusCode::kInvalidArgument,

@@ -17,10 +17,10 @@ namespace kvant {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'k', 'v', 'a', 'n', 't', 's', 'e', 'q'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kOneWidth = 1, kSeveralWidths = 2;  // versions
 // Raised when a byte moves in a page: tests/golden/page_bytes_test.cc.
 constexpr uint32_t kPageLayoutVersion = 1;
-constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 24;
 constexpr uint64_t kMaxStateBytes = uint64_t{1} << 30;
 constexpr int64_t kMaxLength = int64_t{1} << 30;
 
@@ -32,25 +32,28 @@ Status CheckHash(const std::string& what, std::span<const std::byte> bytes, uint
   return Status::Corrupt(what + " is damaged: its checksum does not fit its bytes");
 }
 
-Status CheckVersion(const char* what, uint32_t found, uint32_t readable) {
-  if (found == readable) return Status::Ok();
+Status CheckVersion(const char* what, uint32_t found, uint32_t least, uint32_t most) {
+  if (found >= least && found <= most) return Status::Ok();
   return Status::Unsupported("is a snapshot of " + std::string(what) + " version " +
                              std::to_string(found) + "; this build reads version " +
-                             std::to_string(readable));
+                             std::to_string(least) +
+                             (least == most ? "" : " and " + std::to_string(most)));
 }
 
 // Name and versions before the checksum: another kind or version of file is no damage. Gives the
 // header's bytes without its hash.
-Result<std::span<const std::byte>> ReadEnvelope(std::span<const std::byte> bytes) {
+Result<std::span<const std::byte>> ReadEnvelope(std::span<const std::byte> bytes,
+                                                uint32_t* version) {
   if (!IsSnapshot(bytes)) return Status::Corrupt("is no snapshot");
   ByteCursor cursor(bytes);
-  uint32_t version = 0, layout_version = 0;
+  uint32_t layout_version = 0;
   uint64_t header_bytes = 0, hash = 0;
   KVANT_RETURN_IF_ERROR(cursor.Skip("its name", 1, kMagic.size()));
-  KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &version));
-  KVANT_RETURN_IF_ERROR(CheckVersion("file", version, kVersion));
+  KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", version));
+  KVANT_RETURN_IF_ERROR(CheckVersion("file", *version, kOneWidth, kSeveralWidths));
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &layout_version));
-  KVANT_RETURN_IF_ERROR(CheckVersion("page layout", layout_version, kPageLayoutVersion));
+  KVANT_RETURN_IF_ERROR(
+      CheckVersion("page layout", layout_version, kPageLayoutVersion, kPageLayoutVersion));
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &header_bytes));
   if (header_bytes < kEnvelopeBytes || header_bytes > kMaxHeaderBytes) {
     return Status::Corrupt("claims a header of " + std::to_string(header_bytes) + " bytes");
@@ -82,7 +85,7 @@ Status CheckPages(const SnapshotHeader& h, int layer) {
   if (h.length == 0) return Status::Ok();
   const auto at = static_cast<size_t>(layer);
   const FormatPair& pair = h.kv.layers[at];
-  const PageRule rule = PageRule::Of(h.page_tokens, !pair.k.is_float() || !pair.v.is_float(),
+  const PageRule rule = PageRule::Of(h.page_tokens, IsCoded(pair) || h.widths.is_mixed(layer),
                                      h.kv.window_tokens, h.windows[at]);
   const PageRange &stored = h.stored[at], &open = h.open[at];
   const std::string name = "layer " + std::to_string(layer);
@@ -128,7 +131,7 @@ Status CheckSpec(const SnapshotHeader& h) {
   return Status::Corrupt("claims pages of " + std::to_string(h.page_tokens) + " tokens");
 }
 
-Status ReadHeader(ByteCursor* cursor, SnapshotHeader* h, SectionSizes* sizes) {
+Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, SectionSizes* sizes) {
   const auto read = [&](auto* number) { return cursor->ReadNumber("the header", number); };
   KVANT_RETURN_IF_ERROR(read(&h->model_hash));
   KVANT_RETURN_IF_ERROR(read(&h->calibration_hash));
@@ -153,18 +156,25 @@ Status ReadHeader(ByteCursor* cursor, SnapshotHeader* h, SectionSizes* sizes) {
     KVANT_RETURN_IF_ERROR(ReadRange(pages, cursor, &h->open.emplace_back()));
   }
   if (const Status s = CheckSpec(*h); !s.ok()) return Status::Corrupt(s.message());
+  if (version == kSeveralWidths) KVANT_RETURN_IF_ERROR(ReadWidths(g, cursor, &h->widths));
   for (int layer = 0; layer < g.layers; ++layer) KVANT_RETURN_IF_ERROR(CheckPages(*h, layer));
-  return Status::Ok();
+  return CheckWidths(*h);
 }
 
-// Of the pages of one head.
-int64_t HeadBytes(const SnapshotHeader& h, int layer) {
+// Of all heads of a layer.
+int64_t LayerBytes(const SnapshotHeader& h, int layer) {
   const auto at = static_cast<size_t>(layer);
-  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], false, h.geometry.head_dim,
+  const bool is_mixed = h.widths.is_mixed(layer);
+  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], is_mixed, h.geometry.head_dim,
                                                 h.page_tokens, h.kv.sinks_tokens);
   const int64_t sink_bytes = h.HoldsSinks(layer) ? layouts.sink.page_bytes : 0;
-  return sink_bytes + int64_t{h.stored[at].count()} * layouts.stored.page_bytes +
-         int64_t{h.open[at].count()} * layouts.open.page_bytes;
+  int64_t bytes =
+      h.geometry.kv_heads * (sink_bytes + int64_t{h.open[at].count()} * layouts.open.page_bytes);
+  for (int head = 0; head < h.geometry.kv_heads; ++head) {
+    bytes += is_mixed ? PooledBytes(h, layer, head, layouts.open)
+                      : int64_t{h.stored[at].count()} * layouts.stored.page_bytes;
+  }
+  return bytes;
 }
 
 // Sections of a snapshot, walked by size first: what is cut short is told before anything is
@@ -214,12 +224,14 @@ bool IsSnapshot(std::span<const std::byte> bytes) {
 }
 
 Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes) {
-  KVANT_ASSIGN_OR_RETURN(const std::span<const std::byte> header_bytes, ReadEnvelope(bytes));
+  uint32_t version = 0;
+  KVANT_ASSIGN_OR_RETURN(const std::span<const std::byte> header_bytes,
+                         ReadEnvelope(bytes, &version));
   ByteCursor header(header_bytes);
   KVANT_RETURN_IF_ERROR(header.Skip("the header", 1, kEnvelopeBytes));
   Snapshot s;
   SectionSizes sizes;
-  KVANT_RETURN_IF_ERROR(ReadHeader(&header, &s.header, &sizes));
+  KVANT_RETURN_IF_ERROR(ReadHeader(version, &header, &s.header, &sizes));
   if (header.remaining() != 0) return Status::Corrupt("has a header that is too long");
 
   SectionReader reader(bytes);
@@ -228,12 +240,15 @@ Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes) {
   KVANT_RETURN_IF_ERROR(reader.Take("the list of tokens", sizes.tokens, sizeof(int32_t), &tokens));
   KVANT_RETURN_IF_ERROR(reader.Take("the state", sizes.state_bytes, 1, &s.state));
   for (int layer = 0; layer < s.header.geometry.layers; ++layer) {
-    const int64_t layer_bytes = s.header.geometry.kv_heads * HeadBytes(s.header, layer);
     KVANT_RETURN_IF_ERROR(reader.Take("layer " + std::to_string(layer),
-                                      static_cast<uint64_t>(layer_bytes), 1,
+                                      static_cast<uint64_t>(LayerBytes(s.header, layer)), 1,
                                       &s.pages.emplace_back()));
   }
   KVANT_RETURN_IF_ERROR(reader.CheckAll());
+  for (int layer = 0; layer < s.header.geometry.layers; ++layer) {
+    if (!s.header.widths.is_mixed(layer)) continue;
+    KVANT_RETURN_IF_ERROR(CheckPositions(s.header, layer, s.pages[static_cast<size_t>(layer)]));
+  }
   s.tokens.resize(static_cast<size_t>(sizes.tokens));
   if (!tokens.empty()) std::memcpy(s.tokens.data(), tokens.data(), tokens.size());
   return s;
@@ -243,7 +258,7 @@ std::vector<std::byte> SnapshotFront(const SnapshotHeader& h, const SnapshotLabe
   const auto write_header = [&](uint64_t header_bytes) {
     ByteWriter writer;
     writer.Number(kMagic);
-    writer.Number(kVersion);
+    writer.Number(h.widths.empty() ? kOneWidth : kSeveralWidths);
     writer.Number(kPageLayoutVersion);
     writer.Number(header_bytes);
     writer.Number(h.model_hash);
@@ -265,6 +280,7 @@ std::vector<std::byte> SnapshotFront(const SnapshotHeader& h, const SnapshotLabe
         writer.Number(int32_t{range.end});
       }
     }
+    if (!h.widths.empty()) WriteWidths(h.widths, &writer);
     return writer;
   };
   ByteWriter front = write_header(write_header(0).bytes().size());

@@ -1,6 +1,6 @@
 // Snapshot: one sequence of a cache as bytes, from which a cache of the same shape and formats goes
-// on as if nothing had happened. Version 1, little-endian; each section ends with the u64 XXH64 of
-// its bytes:
+// on as if nothing had happened. Little-endian, version 1, or 2 where tokens have several widths;
+// each section ends with the u64 XXH64 of its bytes:
 //
 //   header     "kvantseq"  u32 version  u32 version of the page layout  u64 bytes of the header, of
 //              its hash not counted
@@ -9,11 +9,18 @@
 //              per layer two strings (u64 length, bytes), the formats of K and V, i64 tokens that
 //              its queries see (0: all), and i32 first and end of its stored pages, then of its
 //              open pages
+//              version 2: u32 pools, of each i32 width and two strings; u8 once, i64 budget, the
+//              policy's name as a string; per layer u8 whether it has several widths; per KV head
+//              of those i32 pages that came, u8 whether the newest can go again, i64 tokens that
+//              were requantised, that were dropped, and before the newest page, and per pool i64
+//              tokens, coded ones, both before the newest page, u8 whether it has a spare tail
 //   tokens     i32 ids: as many as the length, or none
 //   state      bytes of the caller
 //   per layer  per KV head its sink page (unless page 0 is gone), its stored pages and its open
 //              pages, as they lie in memory (format/page_layout.h); what an open or sink page has
-//              not been given is 0
+//              not been given is 0. Of several widths, in the place of stored pages: per pool i32
+//              positions, coded pages, tail and spare tail where there are any; what no token has
+//              is 0
 //
 // The same sequence gives the same bytes on every host. Checksums tell damage, not intent: a page
 // may hold any codes, and kernels are safe for all of them.
@@ -26,6 +33,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/snapshot_mixed.h"
 #include "kvant/format.h"
 #include "kvant/status.h"
 
@@ -43,9 +51,11 @@ struct SnapshotHeader {
   KvGeometry geometry;
   KvSpec kv;  // formats in `layers`, one a layer; without calibration
   int page_tokens = 0;
-  int64_t length = 0;                   // tokens
-  std::vector<int64_t> windows;         // [layers] tokens that a query sees; 0: all
-  std::vector<PageRange> stored, open;  // [layers]
+  int64_t length = 0;            // tokens
+  std::vector<int64_t> windows;  // [layers] tokens that a query sees; 0: all
+  std::vector<PageRange> stored,
+      open;  // [layers]; of several widths stored ones are pages that came
+  SavedWidths widths;
 
   // Sinks go with page 0.
   bool HoldsSinks(int layer) const {
@@ -73,8 +83,8 @@ struct Snapshot {
 bool IsSnapshot(std::span<const std::byte> bytes);
 
 // Checks everything that does not depend on a cache: version, sizes, formats, that each layer has
-// the pages it goes on with (format/page_rule.h), and every checksum. kCorrupt, or kUnsupported for
-// another version, with what is wrong.
+// the pages it goes on with (format/page_rule.h), every checksum, and that of several widths each
+// position stands once. kCorrupt, or kUnsupported for another version, with what is wrong.
 Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes);
 
 // For Cache::Save: all of the file up to the first page.

@@ -1,64 +1,17 @@
 // Cache::Save and Cache::Restore: the pages of a sequence to a snapshot and back.
 #include <cstring>
+#include <new>
 
 #include "base/aligned_buffer.h"
 #include "base/byte_writer.h"
 #include "base/xxh64.h"
 #include "cache/cache_impl.h"
+#include "cache/layer_writer.h"
 #include "cache/snapshot.h"
 #include "kvant/calibration.h"
 
 namespace kvant {
 namespace {
-
-// Zeroes what a float side holds behind its first tokens: nobody has written it.
-void ZeroBehind(const SideLayout& s, int tokens, std::byte* side) {
-  const int value_bytes = s.format.bits / 8;
-  for (int block = 0; block < s.blocks(); ++block) {
-    std::byte* const at = side + static_cast<int64_t>(block) * s.block_bytes;
-    const int used = std::clamp(tokens - block * s.block_tokens, 0, s.block_tokens);
-    const int rows = s.side == Side::kK ? s.head_dim : s.block_tokens;
-    const int values = s.side == Side::kK ? s.block_tokens : s.padded_dim;
-    for (int row = 0; row < rows; ++row) {
-      const int keep = s.side == Side::kK ? used : row < used ? values : 0;
-      std::memset(at + (static_cast<int64_t>(row) * values + keep) * value_bytes, 0,
-                  static_cast<size_t>(values - keep) * static_cast<size_t>(value_bytes));
-    }
-  }
-}
-
-// Hands the pages of one layer to the sink, then their hash.
-class LayerWriter {
- public:
-  // spare: room for the largest page
-  LayerWriter(const ByteSink& sink, std::byte* spare) : sink_(sink), spare_(spare) {}
-
-  Status Stored(const PageLayout& layout, const std::byte* page) {
-    return Emit({page, static_cast<size_t>(layout.page_bytes)});
-  }
-  // A float page of which the first tokens are written.
-  Status Open(const PageLayout& layout, const std::byte* page, int64_t tokens) {
-    if (tokens >= layout.tokens) return Stored(layout, page);
-    std::memcpy(spare_, page, static_cast<size_t>(layout.page_bytes));
-    ZeroBehind(layout.k, static_cast<int>(tokens), spare_);
-    ZeroBehind(layout.v, static_cast<int>(tokens), spare_ + layout.v_offset_bytes);
-    return Stored(layout, spare_);
-  }
-  Status Finish() {
-    const uint64_t hash = hash_.Hash();
-    return sink_(std::as_bytes(std::span(&hash, 1)));
-  }
-
- private:
-  Status Emit(std::span<const std::byte> bytes) {
-    hash_.Add(bytes);
-    return sink_(bytes);
-  }
-
-  const ByteSink& sink_;
-  std::byte* const spare_;
-  Xxh64Stream hash_;
-};
 
 std::string Shape(const KvGeometry& g) {
   return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
@@ -73,8 +26,13 @@ Status Differs(const std::string& what, const std::string& saved, const std::str
 
 // Of what the formats read; 0 where none reads one.
 uint64_t Cache::Impl::CalibrationHash() const {
-  const bool needed = std::any_of(layers.begin(), layers.end(), [](const LayerStore& layer) {
-    return layer.stored.k.format.needs_calibration() || layer.stored.v.format.needs_calibration();
+  const auto reads_one = [](const PageLayout& layout) {
+    return layout.k.format.needs_calibration() || layout.v.format.needs_calibration();
+  };
+  const bool needed = std::any_of(layers.begin(), layers.end(), [&](const LayerStore& layer) {
+    if (layer.mixed == nullptr) return reads_one(layer.stored);
+    return std::any_of(layer.mixed->pools.begin(), layer.mixed->pools.end(),
+                       [&](const MixedLayer::Pool& pool) { return reads_one(pool.layout); });
   });
   if (!needed) return 0;
   Xxh64Stream all;
@@ -109,9 +67,14 @@ SnapshotHeader Cache::Impl::HeaderOf(const Sequence& seq, uint64_t model_hash) c
     const HeadPages& head = seq.heads[static_cast<size_t>(layer * geometry.kv_heads)];
     h.kv.layers.push_back(LayerFormats(spec, layer));
     h.windows.push_back(layers[static_cast<size_t>(layer)].window_tokens);
-    h.stored.push_back({head.first_stored, head.sealed});
+    // A head of several widths says for itself what came, beyond what is due.
+    const LayerStore& store = layers[static_cast<size_t>(layer)];
+    const bool is_mixed = store.mixed != nullptr && seq.length > 0;
+    h.stored.push_back(
+        {head.first_stored, is_mixed ? store.rule.SealedPages(seq.length) : head.sealed});
     h.open.push_back({head.first_open, head.open_end});
   }
+  if (spec.mixed != nullptr) h.widths = WidthsOf(seq);
   return h;
 }
 
@@ -122,9 +85,6 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
     return Status::InvalidArgument("sequence " + std::to_string(id) +
                                    " cannot be saved while a step of it is running");
   }
-  if (impl_->spec.mixed != nullptr) {
-    return Status::Unsupported("a cache whose tokens have several widths cannot be saved yet");
-  }
   if (!label.tokens.empty() && std::ssize(label.tokens) != seq->length) {
     return Status::InvalidArgument(std::to_string(label.tokens.size()) +
                                    " tokens are named of a sequence of " +
@@ -133,20 +93,25 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
   int spare_bytes = 0;
   for (const LayerStore& layer : impl_->layers) {
     spare_bytes = std::max({spare_bytes, layer.open.page_bytes, layer.sink.page_bytes});
+    for (size_t j = 0; layer.mixed != nullptr && j < layer.mixed->pools.size(); ++j) {
+      spare_bytes = std::max(spare_bytes, layer.mixed->pools[j].layout.page_bytes);
+    }
   }
   KVANT_ASSIGN_OR_RETURN(AlignedBuffer spare,
-                         AlignedBuffer::Create(static_cast<size_t>(spare_bytes)));
+                         AlignedBuffer::Create(2 * static_cast<size_t>(spare_bytes)));
+  std::fill_n(spare.data(), spare.bytes(), std::byte{0});
   KVANT_RETURN_IF_ERROR(sink(SnapshotFront(impl_->HeaderOf(*seq, label.model_hash), label)));
   for (int i = 0; i < impl_->geometry.layers; ++i) {
     const LayerStore& layer = impl_->layers[static_cast<size_t>(i)];
-    LayerWriter writer(sink, spare.data());
+    LayerWriter writer(sink, spare.data(), spare.data() + spare_bytes);
     for (int h = 0; h < impl_->geometry.kv_heads; ++h) {
       const HeadPages& head = impl_->HeadOf(*seq, i, h);
       if (head.sink != nullptr) {
         const int64_t tokens = std::min<int64_t>(impl_->spec.sinks_tokens, seq->length);
         KVANT_RETURN_IF_ERROR(writer.Open(layer.sink, head.sink, tokens));
       }
-      for (int p = head.first_stored; p < head.sealed; ++p) {
+      if (layer.mixed != nullptr) KVANT_RETURN_IF_ERROR(impl_->SavePools(layer, head, writer));
+      for (int p = head.first_stored; layer.mixed == nullptr && p < head.sealed; ++p) {
         KVANT_RETURN_IF_ERROR(writer.Stored(layer.stored, head.stored[p]));
       }
       for (int p = head.first_open; p < head.open_end; ++p) {
@@ -184,6 +149,7 @@ Status Cache::Impl::CheckSnapshot(const SnapshotHeader& h) const {
     };
     return Differs("", text(h.kv), text(spec));
   }
+  KVANT_RETURN_IF_ERROR(CheckSavedWidths(h.widths));
   if (h.calibration_hash != CalibrationHash()) {
     return Status::InvalidArgument("the snapshot was coded with another calibration");
   }
@@ -196,7 +162,7 @@ Status Cache::Impl::CheckSnapshot(const SnapshotHeader& h) const {
 }
 
 // What was read stays in the table when a later page is refused.
-Status Cache::Impl::ReadPages(const Snapshot& snapshot, Sequence& seq) const {
+Status Cache::Impl::ReadPages(const Snapshot& snapshot, Sequence& seq) const try {
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const auto at = static_cast<size_t>(layer);
     const LayerStore& store = layers[at];
@@ -213,9 +179,14 @@ Status Cache::Impl::ReadPages(const Snapshot& snapshot, Sequence& seq) const {
       if (store.sink_pool >= 0 && snapshot.header.HoldsSinks(layer)) {
         KVANT_ASSIGN_OR_RETURN(head.sink, read(store.sink_pool, store.sink));
       }
-      head.first_stored = head.sealed = snapshot.header.stored[at].first;
-      for (; head.sealed < snapshot.header.stored[at].end; ++head.sealed) {
-        KVANT_ASSIGN_OR_RETURN(head.stored[head.sealed], read(store.stored_pool, store.stored));
+      if (store.mixed != nullptr) {
+        KVANT_RETURN_IF_ERROR(
+            ReadPools(snapshot.header.widths.HeadOf(layer, h), store, seq, head, from));
+      } else {
+        head.first_stored = head.sealed = snapshot.header.stored[at].first;
+        for (; head.sealed < snapshot.header.stored[at].end; ++head.sealed) {
+          KVANT_ASSIGN_OR_RETURN(head.stored[head.sealed], read(store.stored_pool, store.stored));
+        }
       }
       head.first_open = head.open_end = snapshot.header.open[at].first;
       for (; head.open_end < snapshot.header.open[at].end; ++head.open_end) {
@@ -225,6 +196,8 @@ Status Cache::Impl::ReadPages(const Snapshot& snapshot, Sequence& seq) const {
     }
   }
   return Status::Ok();
+} catch (const std::bad_alloc&) {
+  return Status::OutOfMemory("cannot allocate the lists of a restored sequence's tokens");
 }
 
 // Set aside in one piece a pool, so that slabs are as large as what they will hold.
@@ -237,6 +210,7 @@ Status Cache::Impl::ReserveSnapshot(const SnapshotHeader& h, Sequence& seq) cons
     add(layers[i].sink_pool, h.HoldsSinks(static_cast<int>(i)) ? 1 : 0);
     add(layers[i].stored_pool, h.stored[i].count());
     add(layers[i].open_pool, h.open[i].count());
+    if (layers[i].mixed != nullptr) AddSavedPages(h.widths, static_cast<int>(i), demand);
   }
   for (size_t i = 0; i < pools.size(); ++i) {
     if (demand[i] == 0) continue;
@@ -246,9 +220,6 @@ Status Cache::Impl::ReserveSnapshot(const SnapshotHeader& h, Sequence& seq) cons
 }
 
 Result<SequenceId> Cache::Restore(const Snapshot& snapshot) {
-  if (impl_->spec.mixed != nullptr) {
-    return Status::Unsupported("a sequence cannot be restored into a cache of several widths yet");
-  }
   KVANT_RETURN_IF_ERROR(impl_->CheckSnapshot(snapshot.header));
   std::unique_ptr<Sequence> seq = impl_->MakeSequence();
   seq->length = snapshot.header.length;

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "cache/snapshot.h"
 #include "format/layer_layouts.h"
 #include "gguf/mapped_file.h"
@@ -8,25 +6,51 @@
 namespace kvant {
 namespace {
 
-void AddLayer(const SnapshotHeader& h, size_t layer, SnapshotSummary* summary) {
-  const FormatPair& formats = h.kv.layers[layer];
+SnapshotFormatTotal& TotalOf(const FormatPair& formats, SnapshotSummary* summary) {
+  for (SnapshotFormatTotal& total : summary->totals) {
+    if (total.formats == formats) return total;
+  }
+  return summary->totals.emplace_back(SnapshotFormatTotal{.formats = formats});
+}
+
+void AddPools(const SnapshotHeader& h, int layer, const LayerLayouts& layouts,
+              SnapshotSummary* summary) {
+  summary->mixed_layers.push_back(layer);
+  for (int kv_head = 0; kv_head < h.geometry.kv_heads; ++kv_head) {
+    const SavedMixedHead& head = h.widths.HeadOf(layer, kv_head);
+    summary->dropped_head_tokens += head.dropped_tokens;
+    for (size_t j = 0; j < head.pools.size(); ++j) {
+      const SavedPool& pool = head.pools[j];
+      SnapshotPoolTotal& total = summary->pools[j];
+      const PageLayout layout = MakePageLayout(total.pool.formats.k, total.pool.formats.v,
+                                               h.geometry.head_dim, kPageTokens);
+      total.head_tokens += pool.tokens;
+      total.pages += pool.coded_pages();
+      total.bytes += pool.coded_pages() * layout.page_bytes;
+      summary->window_bytes += pool.pages_as_written() * layouts.open.page_bytes;
+    }
+  }
+}
+
+void AddLayer(const SnapshotHeader& h, int layer, SnapshotSummary* summary) {
+  const auto at = static_cast<size_t>(layer);
+  const bool is_mixed = h.widths.is_mixed(layer);
+  const FormatPair& formats = h.kv.layers[at];
   const LayerLayouts layouts =
-      MakeLayerLayouts(formats, false, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
-  auto total = std::find_if(summary->totals.begin(), summary->totals.end(),
-                            [&](const SnapshotFormatTotal& t) { return t.formats == formats; });
-  if (total == summary->totals.end()) {
-    total = summary->totals.insert(summary->totals.end(), {.formats = formats});
+      MakeLayerLayouts(formats, is_mixed, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
+  const int64_t heads = h.geometry.kv_heads;
+  if (is_mixed) {
+    AddPools(h, layer, layouts, summary);
+  } else {
+    SnapshotFormatTotal& total = TotalOf(formats, summary);
+    const int64_t pages = heads * (layouts.coded ? h.stored[at] : h.open[at]).count();
+    total.layers += 1;
+    total.pages += pages;
+    total.bytes += pages * layouts.stored.page_bytes;
   }
-  const PageRange& range = layouts.coded ? h.stored[layer] : h.open[layer];
-  const int64_t heads = h.geometry.kv_heads, pages = heads * range.count();
-  total->layers += 1;
-  total->pages += pages;
-  total->bytes += pages * layouts.stored.page_bytes;
   if (!layouts.coded || h.length == 0) return;
-  summary->window_bytes += heads * h.open[layer].count() * layouts.open.page_bytes;
-  if (h.HoldsSinks(static_cast<int>(layer))) {
-    summary->sink_bytes += heads * layouts.sink.page_bytes;
-  }
+  summary->window_bytes += heads * h.open[at].count() * layouts.open.page_bytes;
+  if (h.HoldsSinks(layer)) summary->sink_bytes += heads * layouts.sink.page_bytes;
 }
 
 }  // namespace
@@ -55,9 +79,14 @@ Result<SnapshotSummary> InspectSnapshot(const std::string& path) {
   summary.tokens = snapshot->tokens;
   summary.has_logits = !snapshot->state.empty();
   summary.formats = h.kv.layers;
-  for (size_t layer = 0; layer < h.kv.layers.size(); ++layer) AddLayer(h, layer, &summary);
+  for (const MixedPool& pool : h.widths.pools) summary.pools.push_back({.pool = pool});
+  summary.policy = h.widths.policy;
+  summary.once = h.widths.once;
+  summary.budget_bytes = h.widths.budget_bytes;
+  for (int layer = 0; layer < h.geometry.layers; ++layer) AddLayer(h, layer, &summary);
   summary.other_bytes = summary.file_bytes - summary.window_bytes - summary.sink_bytes;
   for (const SnapshotFormatTotal& total : summary.totals) summary.other_bytes -= total.bytes;
+  for (const SnapshotPoolTotal& total : summary.pools) summary.other_bytes -= total.bytes;
   return summary;
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from command_line import MODEL, TEXT, json_of, kvant
+from command_line import MODEL, TEXT, assert_refused, json_of, kvant, output_of
 
 POOLS = "mixed:8=int8:token+4=tq4+2=tq2"
 LAYER_HEADS = 30 * 3  # of SmolLM2
@@ -35,6 +35,36 @@ def test_budget_lowers_widths_until_it_fits():
     assert sum(widths) + tight["ledger"]["dropped_head_tokens"] == 316 * LAYER_HEADS
     assert widths[0] < 316 * LAYER_HEADS and widths[1] + widths[2] > 0
     assert tight["ledger"]["effective_bits"] < free["ledger"]["effective_bits"]
+
+
+def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path):
+    path = tmp_path / "mixed.kv"
+    cache = ("--kv", POOLS, "--policy", "full:2,4", "--kv-budget", "4M")
+
+    def run(*args):
+        return json_of("run", "-m", MODEL, "--json", "--temp", 0, "--ignore-eos", *cache, *args)
+
+    prompt = ("-f", TEXT, "--prompt-tokens", 500)
+    whole = run(*prompt, "-n", 80)
+    first = run(*prompt, "-n", 10, "--save-session", path)
+    then = run("-n", 70, "--load-session", path)
+    assert first["tokens"] + then["tokens"] == whole["tokens"]
+    held = json_of("inspect", path, "--json")
+    assert held["formats"] == first["formats"]
+    assert held["bytes_by_format"] == []
+    for saved, ran in zip(held["widths"], first["ledger"]["widths"], strict=True):
+        assert (saved["width"], saved["head_tokens"], saved["bytes"]) == (ran["width"], ran["head_tokens"], ran["page_bytes"])
+    assert sum(width["bytes"] for width in held["widths"]) + held["window_bytes"] + held["sink_bytes"] + \
+        held["other_bytes"] == path.stat().st_size
+    assert "width 4: tq4 / tq4" in output_of("inspect", path)
+    load = ("run", "-m", MODEL, "-n", 1, "--load-session", path)
+    assert_refused(kvant(*load, "--kv", POOLS, "--policy", "full"), 2, "full:2,4", "budget")
+    assert_refused(kvant(*load, "--kv", "int4"), 2, str(path))
+
+
+def test_context_shift_is_refused_with_the_reason():
+    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", POOLS, "--policy", "full", "--context-shift")
+    assert_refused(failed, 2, "--context-shift", "rounded once more")
 
 
 def test_caches_of_one_width_have_no_widths():

@@ -1,0 +1,280 @@
+// Snapshots of sequences whose tokens have several widths.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/xxh64.h"
+#include "cache/mixed_testing.h"
+#include "cache/snapshot_testing.h"
+
+namespace kvant {
+namespace {
+
+using testing::Bytes;
+using testing::ExpectPoolsBalance;
+using testing::ExtendMixed;
+using testing::MakeCache;
+using testing::MixedPictureOf;
+using testing::NewSequence;
+using testing::RestoreInto;
+using testing::RunStep;
+using testing::Saved;
+using testing::ScopedAllocate;
+using testing::SoloMixedPictureOf;
+using testing::Timeline;
+using testing::Tokens;
+using testing::UsedPages;
+
+constexpr KvGeometry kSmall{2, 2, 32, 2};
+constexpr char kPagePools[] = "16+8=int8+4=tq4:mean:n8/tq4:n8+2=int2:channel:g16/int2:token:g16";
+
+// Tails and spare tails, tokens that leave, and a layer of one width.
+std::vector<KvSpec> AllSpecs() {
+  std::vector<KvSpec> specs = {MakeMixedSpec(kPagePools, HashedWidth, true),
+                               MakeMixedSpec(kPagePools, HashedWidth, true, 0, 0),
+                               MakeMixedSpec(kTokenPools, HashedWidth),
+                               MakeMixedSpec(kTokenPools, AgeingWidth, false, 64, 128)};
+  specs.push_back(specs[2]);
+  specs.back().skip_layers = {0};
+  return specs;
+}
+
+TEST(SnapshotMixed, ARestoredSequenceGoesOnAsTheSavedOneWouldHave) {
+  const Timeline tokens = Tokens(900);
+  for (const KvSpec& spec : AllSpecs()) {
+    for (const int64_t length : {1, 64, 130, 193, 640, 700}) {
+      auto source = MakeCache(kSmall, spec);
+      const SequenceId saved = NewSequence(*source);
+      ExtendMixed(*source, saved, tokens, length);
+      const Bytes bytes = Saved(*source, saved);
+      auto cache = MakeCache(kSmall, spec);
+      const Result<SequenceId> seq = RestoreInto(*cache, bytes);
+      ASSERT_TRUE(seq.ok()) << seq.status().message();
+      ASSERT_EQ(MixedPictureOf(*cache, *seq), MixedPictureOf(*source, saved));
+      ASSERT_EQ(cache->earliest_truncate(*seq), source->earliest_truncate(saved));
+      const CacheLedger here = cache->ledger(), there = source->ledger();
+      ASSERT_EQ(here.kv_bytes, there.kv_bytes);
+      ASSERT_EQ(here.dropped_head_tokens, there.dropped_head_tokens);
+      ASSERT_EQ(here.requantised_head_tokens, there.requantised_head_tokens);
+      ASSERT_EQ(Saved(*cache, *seq), bytes);
+      ExpectPoolsBalance(*cache);
+      const int64_t cut = std::max(length - 64, cache->earliest_truncate(*seq));
+      ASSERT_TRUE(cache->Truncate(*seq, cut).ok());
+      ExtendMixed(*cache, *seq, tokens, length + 150, 40);
+      ASSERT_EQ(MixedPictureOf(*cache, *seq),
+                SoloMixedPictureOf(kSmall, spec, tokens, length + 150))
+          << length;
+      ASSERT_TRUE(cache->Free(*seq).ok());
+      ASSERT_EQ(UsedPages(*cache), 0);
+    }
+  }
+}
+
+// A page that came for a step that was abandoned stays in the pools of the heads that took it.
+TEST(SnapshotMixed, HoldsAPageThatCameForAnAbandonedStep) {
+  const KvSpec spec = MakeMixedSpec(kTokenPools, AgeingWidth);
+  const Timeline tokens = Tokens(1000);
+  auto cache = MakeCache(kSmall, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, tokens, 640);
+  ASSERT_TRUE(RunStep(*cache, seq, tokens, 3, [](int, int) {}).ok());
+  cache->Rollback(seq);
+  const Bytes bytes = Saved(*cache, seq);
+  const Result<SequenceId> again = RestoreInto(*cache, bytes);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(Saved(*cache, *again), bytes);
+  ExtendMixed(*cache, *again, tokens, 800);
+  EXPECT_EQ(MixedPictureOf(*cache, *again), SoloMixedPictureOf(kSmall, spec, tokens, 800));
+}
+
+// What nobody has written must not reach a file, nor what a token that has gone has left.
+TEST(SnapshotMixed, BytesDependOnTheTokensOnly) {
+  const Timeline tokens = Tokens(700), other = Tokens(700, 4);
+  for (const KvSpec& spec : AllSpecs()) {
+    const auto saved = [&](AllocateFn allocate, const Timeline& first) {
+      const ScopedAllocate scoped(allocate);
+      auto cache = MakeCache(kSmall, spec);
+      const SequenceId seq = NewSequence(*cache);
+      ExtendMixed(*cache, seq, first, 650);
+      const bool cut_is_possible = cache->earliest_truncate(seq) <= 640;
+      EXPECT_EQ(cache->Truncate(seq, 640).ok(), cut_is_possible);
+      ExtendMixed(*cache, seq, tokens, 645);
+      return Saved(*cache, seq);
+    };
+    Timeline ends_otherwise = tokens;
+    std::copy(other.begin() + 640, other.end(), ends_otherwise.begin() + 640);
+    const Bytes bytes = saved(testing::AllocatePoisoned, tokens);
+    EXPECT_EQ(saved(testing::AllocateZeroed, tokens), bytes);
+    EXPECT_EQ(saved(testing::AllocatePoisoned, ends_otherwise), bytes);
+  }
+}
+
+// ---- Files that are no snapshot of this cache
+
+class BadMixedSnapshot : public ::testing::TestWithParam<bool> {
+ protected:
+  static KvSpec SpecOf(bool once) {
+    return once ? MakeMixedSpec(
+                      "8=int8/int8+4=int4/int4+2=int2/int2",
+                      [](int64_t position, int64_t) { return 2 << HashOf(position) % 3; }, true)
+                : MakeMixedSpec(kTokenPools, AgeingWidth);
+  }
+  BadMixedSnapshot() : spec_(SpecOf(GetParam())), cache_(MakeCache(kShape, spec_)) {
+    live_ = NewSequence(*cache_);
+    ExtendMixed(*cache_, live_, Tokens(300), 300);
+    good_ = Saved(*cache_, live_);
+    before_ = Look();
+  }
+
+  std::pair<testing::Picture, std::vector<int64_t>> Look() const {
+    std::vector<int64_t> counts{cache_->ledger().allocated_bytes};
+    for (const Cache::PoolCount& c : cache_->pool_counts()) {
+      counts.insert(counts.end(), {c.used_pages, c.total_pages});
+    }
+    return {MixedPictureOf(*cache_, live_), counts};
+  }
+  Status RefusalOf(std::span<const std::byte> bytes) {
+    const Result<SequenceId> seq = RestoreInto(*cache_, bytes);
+    EXPECT_FALSE(seq.ok());
+    EXPECT_FALSE(seq.status().message().empty());
+    return seq.status();
+  }
+  static uint64_t HeaderBytes(const Bytes& bytes) {
+    uint64_t count = 0;
+    std::memcpy(&count, bytes.data() + 16, sizeof count);
+    return count;
+  }
+  static Bytes Resealed(Bytes bytes) {
+    const uint64_t count = HeaderBytes(bytes);
+    const uint64_t hash = Xxh64(std::span<const std::byte>(bytes).first(count));
+    std::memcpy(bytes.data() + count, &hash, sizeof hash);
+    return bytes;
+  }
+
+  static constexpr KvGeometry kShape{1, 2, 16, 2};
+  const KvSpec spec_;
+  std::unique_ptr<Cache> cache_;
+  SequenceId live_ = -1;
+  Bytes good_;
+  std::pair<testing::Picture, std::vector<int64_t>> before_;
+};
+
+TEST_P(BadMixedSnapshot, EveryCutAndFlippedByteIsRefused) {
+  const size_t header = HeaderBytes(good_) + 16;
+  for (size_t length = 0; length < good_.size(); length += length < header ? 1 : 97) {
+    ASSERT_EQ(RefusalOf(std::span(good_).first(length)).code(), StatusCode::kCorrupt) << length;
+  }
+  for (size_t length = 4096; length < good_.size(); length += 4096) {
+    ASSERT_EQ(RefusalOf(std::span(good_).first(length)).code(), StatusCode::kCorrupt) << length;
+  }
+  for (size_t at = 0; at < good_.size(); at += at < header ? 1 : 13) {
+    Bytes bad = good_;
+    bad[at] ^= std::byte{0x10};
+    const bool version = at >= 8 && at < 16;
+    ASSERT_EQ(RefusalOf(bad).code(), version ? StatusCode::kUnsupported : StatusCode::kCorrupt)
+        << at;
+  }
+  EXPECT_EQ(Look(), before_);
+  EXPECT_TRUE(RestoreInto(*cache_, good_).ok());
+}
+
+// Damage that no checksum sees, because it was computed afterwards: refused, or a sequence that can
+// be read, saved, extended, cut and freed.
+TEST_P(BadMixedSnapshot, AHeaderThatLiesIsRefusedOrHarmless) {
+  std::mt19937 random(5);
+  const uint64_t header_bytes = HeaderBytes(good_);
+  const int64_t used = UsedPages(*cache_);
+  int refused = 0, accepted = 0;
+  const auto attempt = [&](const Bytes& bad) {
+    const Result<SequenceId> seq = RestoreInto(*cache_, Resealed(bad));
+    ++(seq.ok() ? accepted : refused);
+    if (!seq.ok()) return;
+    (void)Saved(*cache_, *seq);
+    (void)testing::Extend(*cache_, *seq, Tokens(500), cache_->max_step_tokens(*seq));
+    (void)cache_->Truncate(*seq, cache_->earliest_truncate(*seq));
+    ASSERT_TRUE(cache_->Free(*seq).ok());
+    ASSERT_EQ(UsedPages(*cache_), used);
+  };
+  for (uint64_t at = 24; at < header_bytes; ++at) {
+    for (const int change : {0x01, 0x80}) {
+      Bytes bad = good_;
+      bad[at] ^= static_cast<std::byte>(change);
+      ASSERT_NO_FATAL_FAILURE(attempt(bad)) << at;
+    }
+  }
+  for (int round = 0; round < 1000; ++round) {
+    Bytes bad = good_;
+    for (int i = 0; i < 3; ++i) {
+      bad[24 + random() % (header_bytes - 24)] = static_cast<std::byte>(random());
+    }
+    ASSERT_NO_FATAL_FAILURE(attempt(bad)) << round;
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(accepted, 0);  // the model's hash is nothing to a cache
+  EXPECT_EQ(MixedPictureOf(*cache_, live_), before_.first);
+  ExpectPoolsBalance(*cache_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pools, BadMixedSnapshot, ::testing::Bool());
+
+// Positions lie behind the header, whose checksums say nothing of a writer that lies.
+TEST(SnapshotMixed, PositionsThatStandTwiceAreRefused) {
+  const KvSpec spec = MakeMixedSpec(
+      "4=int4:token/int4:token", [](int64_t, int64_t) { return 4; }, false, 0, 0);
+  constexpr KvGeometry kOne{1, 1, 16, 1};
+  auto cache = MakeCache(kOne, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, Tokens(130), 130);
+  const Bytes good = Saved(*cache, seq);
+  uint64_t at = 0;
+  std::memcpy(&at, good.data() + 16, sizeof at);
+  at += 3 * sizeof(uint64_t);  // hashes of header, tokens and state; both of these are empty
+  const auto status_with = [&](size_t token, int32_t position) {
+    Bytes bad = good;
+    std::memcpy(bad.data() + at + token * sizeof position, &position, sizeof position);
+    const uint64_t hash =
+        Xxh64(std::span<const std::byte>(bad).subspan(at, bad.size() - at - sizeof hash));
+    std::memcpy(bad.data() + bad.size() - sizeof hash, &hash, sizeof hash);
+    return RestoreInto(*cache, bad).status();
+  };
+  EXPECT_TRUE(status_with(5, 5).ok());
+  for (const int32_t wrong : {4, -1, 128, 1 << 30}) {
+    EXPECT_EQ(status_with(5, wrong).code(), StatusCode::kCorrupt) << wrong;
+  }
+}
+
+TEST(SnapshotMixed, OtherWidthsPoliciesAndLayersAreNamed) {
+  const KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
+  auto cache = MakeCache(kSmall, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, Tokens(300), 300);
+  const Bytes bytes = Saved(*cache, seq);
+  const auto expect = [&](const KvSpec& other, const std::string& what) {
+    auto into = MakeCache(kSmall, other);
+    const Status status = RestoreInto(*into, bytes).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+    EXPECT_EQ(UsedPages(*into), 0);
+  };
+  KvSpec other = MakeMixedSpec("16+4=int4:token/int4:token", HashedWidth);
+  other.k = spec.k;
+  other.v = spec.v;
+  expect(other, "this cache widths 16=f16/f16+4=int4:token");
+  other = spec;
+  other.mixed = nullptr;
+  expect(other, "one width a layer");
+  other = spec;
+  other.skip_layers = {1};
+  expect(other, "layer 1");
+  MixedSpec budgeted = *spec.mixed;
+  budgeted.budget_bytes = 1 << 20;
+  other = spec;
+  other.mixed = std::make_shared<const MixedSpec>(budgeted);
+  expect(other, "policy by position with a budget of 1048576 bytes");
+  budgeted.policy = std::move(ParsePolicy("full:2,4")).value();
+  other.mixed = std::make_shared<const MixedSpec>(budgeted);
+  expect(other, "policy full:2,4");
+}
+
+}  // namespace
+}  // namespace kvant
