@@ -7,7 +7,9 @@
 #include "command.h"
 #include "failure.h"
 #include "kvant/calibrate.h"
+#include "kvant/explain.h"
 #include "model_options.h"
+#include "options.h"
 #include "output.h"
 #include "report.h"
 
@@ -28,14 +30,40 @@ struct CalibrateFlags {
   ModelFlags model;
   std::string file, output;
   int64_t tokens = 16384, sequence_tokens = 2048;
-  double budget_bits = 0;  // 0: no formats are chosen
+  double budget_bits = 0;  // 0: no formats are chosen, unless a number of bytes says so
+  std::string budget;      // bytes of the pages of budget_tokens tokens
+  int64_t budget_tokens = 8192;
+
+  bool chooses() const { return budget_bits > 0 || !budget.empty(); }
+  // Most bits a value.
+  double BudgetBits(const KvGeometry& g) const {
+    if (budget.empty()) return budget_bits;
+    const double values = 2.0 * g.layers * g.kv_heads * g.head_dim;
+    return 8.0 * static_cast<double>(ParseBytes("--kv-budget", budget)) /
+           (values * static_cast<double>(budget_tokens));
+  }
 };
 
+void PrintChoice(const Calibration& calibration, int64_t tokens) {
+  for (size_t layer = 0; layer < calibration.layer_formats.size(); ++layer) {
+    const FormatPair& pair = calibration.layer_formats[layer];
+    Print("  layer {}: K {}, V {}\n", layer, FormatSpec(pair.k), FormatSpec(pair.v));
+  }
+  if (calibration.layer_formats.empty()) return;
+  KvSpec spec;
+  spec.layers = calibration.layer_formats;
+  const double token_bytes = PageBytesPerToken(calibration.geometry, spec);
+  Print("  {:.0f} bytes a token, {} of pages for {}\n", token_bytes,
+        HumanBytes(token_bytes * static_cast<double>(tokens)), Plural(tokens, "token"));
+}
+
 int RunCalibrate(const CalibrateFlags& o) {
+  if (!o.budget.empty()) (void)ParseBytes("--kv-budget", o.budget);
   CheckWritable(o.output);
   const std::string text = ReadTextFile(o.file);
   const Model model = o.model.Load();
-  const LayerChoiceOptions choice{.budget_bits = o.budget_bits, .threads = o.model.threads};
+  const LayerChoiceOptions choice{.budget_bits = o.BudgetBits(model.geometry()),
+                                  .threads = o.model.threads};
   const int64_t read = std::max(o.tokens, *TokensToChooseFrom(choice));
   const std::vector<int32_t> tokens = Unwrap(model.tokenizer().EncodeFirst(text, read));
   CatchInterrupt();
@@ -45,17 +73,14 @@ int RunCalibrate(const CalibrateFlags& o) {
       model, tokens,
       {.max_tokens = o.tokens, .sequence_tokens = o.sequence_tokens, .threads = o.model.threads},
       control));
-  if (o.budget_bits > 0) {
+  if (o.chooses()) {
     calibration.layer_formats = Unwrap(ChooseLayerFormats(model, tokens, choice, control));
   }
   Check(WriteCalibration(calibration, o.output));
   bar.Clear();
   Print("{}: {} of {} layers\n", o.output, Plural(calibration.tokens, "token"),
         calibration.geometry.layers);
-  for (size_t layer = 0; layer < calibration.layer_formats.size(); ++layer) {
-    const FormatPair& pair = calibration.layer_formats[layer];
-    Print("  layer {}: K {}, V {}\n", layer, FormatSpec(pair.k), FormatSpec(pair.v));
-  }
+  PrintChoice(calibration, o.budget_tokens);
   return kExitDone;
 }
 
@@ -80,12 +105,24 @@ void AddCalibrate(CLI::App& root, Action* action) {
                    "Tokens of a sequence, which starts from nothing, 128 to 4096 [2048]")
       ->type_name("N")
       ->check(Count(128, 4096));
-  command
-      ->add_option("--budget-bits", o->budget_bits,
-                   "Also choose each layer's formats for --kv auto: at most N bits a value; use "
-                   "--activations f32")
+  CLI::Option* const bits =
+      command
+          ->add_option(
+              "--budget-bits", o->budget_bits,
+              "Also choose each layer's formats for --kv auto: at most N bits a value; use "
+              "--activations f32")
+          ->type_name("N")
+          ->check(CLI::Range(2.0, 16.0));
+  CLI::Option* const bytes =
+      command
+          ->add_option("--kv-budget", o->budget,
+                       "The same by bytes: what the pages of --budget-tokens tokens may take")
+          ->type_name("BYTES")
+          ->excludes(bits);
+  command->add_option("--budget-tokens", o->budget_tokens, "Tokens of --kv-budget [8192]")
       ->type_name("N")
-      ->check(CLI::Range(2.0, 16.0));
+      ->check(Count(1))
+      ->needs(bytes);
   command->callback([o, action] { *action = [o] { return RunCalibrate(*o); }; });
 }
 

@@ -59,4 +59,9 @@ def test_calibrate_refuses_what_it_cannot_do(tmp_path):
     short.write_text("A few words.")
     assert_refused(kvant("calibrate", "-m", MODEL, "-f", short, "-o", tmp_path / "x.cal"), 1, "2048")
     assert_refused(kvant("calibrate", "-m", MODEL, "-f", TEXT, "-o", tmp_path / "no" / "x.cal"), 1, "x.cal")
+    # 1 MiB over 8,192 tokens of 11,520 values is .0889 bits a value.
+    assert_refused(kvant("calibrate", "-m", MODEL, "-f", TEXT, "-o", tmp_path / "x.cal", "--tokens", 512, "-c", 256,
+                         "--kv-budget", "1M"), 2, "a budget of 0.0888", "2-bit codes everywhere")
+    for flags in (("--kv-budget", "1M", "--budget-bits", 3), ("--budget-tokens", 10)):
+        assert_refused(kvant("calibrate", "-m", MODEL, "-f", TEXT, "-o", tmp_path / "x.cal", *flags), 2, "--kv-budget")
     assert not list(tmp_path.glob("*.cal"))
