@@ -8,9 +8,9 @@
 #include <iterator>
 #include <utility>
 
+#include "base/json_cursor.h"
 #include "base/xxh64.h"
 #include "kvant/head_classes.h"
-#include "policy/json_cursor.h"
 #include "policy/number_text.h"
 
 namespace kvant {
@@ -111,10 +111,7 @@ Status ReadMember(size_t which, JsonCursor* json, Members* m) {
 
 Status ReadMembers(JsonCursor* json, Members* members) {
   bool seen[std::size(kNames)] = {};
-  KVANT_RETURN_IF_ERROR(json->Expect('{'));
-  for (bool more = true; more;) {
-    std::string_view name;
-    KVANT_RETURN_IF_ERROR(json->String(&name));
+  KVANT_RETURN_IF_ERROR(json->ForEachMember([&](std::string_view name) {
     size_t which = 0;
     while (which < std::size(kNames) && kNames[which] != name) ++which;
     if (which == std::size(kNames)) {
@@ -122,10 +119,8 @@ Status ReadMembers(JsonCursor* json, Members* members) {
     }
     if (seen[which]) return json->Wrong("a second '" + std::string(name) + "'");
     seen[which] = true;
-    KVANT_RETURN_IF_ERROR(json->Expect(':'));
-    KVANT_RETURN_IF_ERROR(ReadMember(which, json, members));
-    KVANT_RETURN_IF_ERROR(json->Continue('}', &more));
-  }
+    return ReadMember(which, json, members);
+  }));
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (!seen[i]) return json->Wrong("no member '" + std::string(kNames[i]) + "'");
   }
@@ -163,7 +158,7 @@ std::string PrintHeadClasses(const HeadClasses& classes) {
 }
 
 Result<HeadClasses> ParseHeadClasses(std::string_view text) {
-  JsonCursor json(text);
+  JsonCursor json(text, "head classes");
   Members members;
   KVANT_RETURN_IF_ERROR(ReadMembers(&json, &members));
   KVANT_RETURN_IF_ERROR(CheckHeadClasses(members.classes));
