@@ -111,7 +111,7 @@ std::string BoundText(const KvExplanation& e) {
         ".\n  How fast this machine calculates is not measured here; kvant bench attention shows "
         "what is left.\n";
   }
-  if (d.lane_instructions_per_s > 0) {
+  if (d.multiprocessors > 0) {
     text += fmt::format(
         "  Unpacking is not free: {:.1f} instructions fit into the time of one byte. A kernel "
         "that\n"

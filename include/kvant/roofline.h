@@ -17,12 +17,38 @@ struct Device {
   std::string source;  // where the figures come from
   double read_bytes_per_s = 0;
   double memory_bytes = 0;
-  double matrix_flops_per_s = 0;       // dense f16 products, an FMA counts as two
-  double lane_instructions_per_s = 0;  // issue limit: 4 schedulers x 32 lanes x SMs x clock
+  double matrix_flops_per_s = 0;  // dense f16 products, an FMA counts as two
+  std::string unverified;         // the figures that no data sheet was at hand for; or empty
 
-  // Lane instructions that fit into the time of reading one byte; 0 if unknown.
-  double IssueBudgetPerByte() const { return lane_instructions_per_s / read_bytes_per_s; }
+  int target = 0;           // machine code: 80 of sm_80; 0: no GPU, and all below is unknown
+  int multiprocessors = 0;  // of 4 schedulers with 32 lanes each
+  double clock_hz = 0;      // boost
+
+  // How loads and instructions overlap: together they take (a^p + b^p)^(1/p). 0: perfectly, the
+  // longer one alone, which is a bound and no measurement.
+  double overlap_power = 0;
+  double weight_bytes_per_s = 0;  // at which packed weights are multiplied; 0: as fast as read
+
+  // Lane instructions a second that `lanes` lanes of every multiprocessor take.
+  double LaneRate(int lanes) const { return multiprocessors * clock_hz * lanes; }
+  // Lane instructions that fit into the time of reading one byte, of all kinds together and of one
+  // pipe (PipeLanes below); 0 if unknown. Derived from the device's own figures: what fits differs
+  // tenfold between devices.
+  double IssueBudgetPerByte() const { return LaneRate(128) / read_bytes_per_s; }
+  double BudgetPerByte(int lanes) const { return LaneRate(lanes) / read_bytes_per_s; }
 };
+
+// Lanes of a multiprocessor that take an instruction of a kind each clock.
+struct PipeLanes {
+  int issue = 128;  // all kinds together
+  int alu = 64;     // integers and logic
+  int fma = 128;
+  int half2 = 128;
+  int xu = 16;  // exponentials, conversions
+};
+// Of a GPU of that machine code (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
+// Instructions", where a packed half counts as two results). 10.x was not verified.
+PipeLanes LanesOf(int target);
 
 // "a100-40gb", …: the devices of the table; this machine, "cpu", is not in it.
 std::vector<std::string> DeviceNames();

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <iterator>
+
+#include "kvant/regime.h"
+
+namespace kvant {
+namespace {
+
+constexpr char kDecode[] = "nvcc 13.0, attention loop";
+constexpr char kNaive[] = "nvcc 13.0, K loop, c * s + b in f32";
+
+struct Row {
+  int target;
+  const char* name;
+  int bits;
+  double issued, alu, fma, half2, xu;
+};
+
+// src/cuda's kvant_decode_<format>_d128_g1 (core) and _g8 (tensor), and
+// kvant_naive_scores_int4_d128. Printed by kvant meter; tests/sass holds them to what it counts.
+constexpr Row kRows[] = {
+    {80, "core", 16, 0.69, 0.23, 0.07, 0.30, 0.00},
+    {80, "tensor", 16, 0.52, 0.26, 0.07, 0.00, 0.02},
+    {80, "core", 8, 2.15, 0.64, 0.15, 1.20, 0.01},
+    {80, "tensor", 8, 1.36, 0.68, 0.21, 0.06, 0.04},
+    {80, "core", 4, 4.49, 1.53, 0.32, 2.39, 0.01},
+    {80, "tensor", 4, 2.92, 1.60, 0.48, 0.12, 0.07},
+    {80, "core", 2, 8.72, 2.82, 0.66, 4.78, 0.02},
+    {80, "tensor", 2, 5.60, 2.95, 0.89, 0.38, 0.14},
+    {80, "naive", 4, 11.99, 4.59, 4.14, 0.50, 2.00},
+    {89, "core", 16, 0.70, 0.24, 0.07, 0.30, 0.00},
+    {89, "tensor", 16, 0.55, 0.26, 0.08, 0.00, 0.02},
+    {89, "core", 8, 2.15, 0.64, 0.15, 1.20, 0.01},
+    {89, "tensor", 8, 1.36, 0.68, 0.21, 0.06, 0.04},
+    {89, "core", 4, 4.49, 1.53, 0.32, 2.39, 0.01},
+    {89, "tensor", 4, 2.92, 1.60, 0.48, 0.12, 0.07},
+    {89, "core", 2, 8.72, 2.82, 0.66, 4.78, 0.02},
+    {89, "tensor", 2, 5.60, 2.95, 0.89, 0.38, 0.14},
+    {89, "naive", 4, 11.99, 6.59, 4.14, 0.50, 0.00},
+    {90, "core", 16, 0.71, 0.25, 0.06, 0.30, 0.00},
+    {90, "tensor", 16, 0.53, 0.26, 0.08, 0.00, 0.02},
+    {90, "core", 8, 2.14, 0.65, 0.14, 1.20, 0.01},
+    {90, "tensor", 8, 1.36, 0.68, 0.22, 0.06, 0.04},
+    {90, "core", 4, 4.48, 1.55, 0.29, 2.39, 0.01},
+    {90, "tensor", 4, 2.88, 1.61, 0.44, 0.12, 0.07},
+    {90, "core", 2, 8.67, 2.84, 0.56, 4.80, 0.02},
+    {90, "tensor", 2, 5.56, 2.96, 0.84, 0.38, 0.14},
+    {90, "naive", 4, 11.98, 6.59, 4.14, 0.50, 0.00},
+    {100, "core", 16, 0.72, 0.26, 0.06, 0.30, 0.00},
+    {100, "tensor", 16, 0.50, 0.26, 0.07, 0.00, 0.02},
+    {100, "core", 8, 2.18, 0.67, 0.14, 1.19, 0.01},
+    {100, "tensor", 8, 1.27, 0.64, 0.17, 0.06, 0.04},
+    {100, "core", 4, 4.51, 1.59, 0.27, 2.38, 0.01},
+    {100, "tensor", 4, 2.70, 1.54, 0.34, 0.12, 0.07},
+    {100, "core", 2, 8.68, 2.94, 0.55, 4.77, 0.02},
+    {100, "tensor", 2, 5.26, 2.82, 0.75, 0.38, 0.14},
+    {100, "naive", 4, 11.00, 5.58, 4.16, 0.50, 0.00},
+};
+
+}  // namespace
+
+std::vector<KernelCost> KernelCosts(int target) {
+  int counted = kRows[0].target;
+  for (const Row& row : kRows) {
+    if (row.target <= target) counted = std::max(counted, row.target);
+  }
+  std::vector<KernelCost> costs;
+  for (const Row& row : kRows) {
+    if (row.target != counted) continue;
+    KernelCost& cost = costs.emplace_back();
+    cost.name = row.name;
+    cost.bits = row.bits;
+    cost.target = row.target;
+    cost.source = cost.name == "naive" ? kNaive : kDecode;
+    cost.issued = row.issued;
+    cost.alu = row.alu;
+    cost.fma = row.fma;
+    cost.half2 = row.half2;
+    cost.xu = row.xu;
+    cost.on_tensor_cores = cost.name == "tensor";
+    if (cost.on_tensor_cores) cost.q_heads = 8;  // the columns of one matrix instruction
+  }
+  return costs;
+}
+
+}  // namespace kvant

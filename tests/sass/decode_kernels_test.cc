@@ -1,0 +1,116 @@
+// What src/cuda's decode kernels issue: ceilings for nvcc 13.0 (5 % for its other releases), and
+// the counts that the roofline calculates with.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cuda/kernel_table.h"
+#include "kvant/meter.h"
+#include "kvant/regime.h"
+#include "sass/cuda_programs.h"
+
+namespace kvant {
+namespace {
+
+constexpr double kSlack = 1.05;
+constexpr int kTargets[] = {80, 89, 90, 100};
+
+std::string FormatName(int bits) { return bits == 16 ? "f16" : "int" + std::to_string(bits); }
+
+// All kernels of a format, read once: taking a cubin apart is what takes the time.
+std::vector<KernelMeter> Meter(const TestFolder& folder, int bits, int target) {
+  const std::string cubin = std::string(KVANT_CUDA_BINARY_DIR) + "/decode_" + FormatName(bits) +
+                            ".sm_" + std::to_string(target) + ".cubin";
+  Result<std::vector<KernelMeter>> kernels = MeterFile(cubin, RealPrograms(folder));
+  EXPECT_TRUE(kernels.ok()) << kernels.status().message();
+  return kernels.ok() ? std::move(kernels).value() : std::vector<KernelMeter>();
+}
+
+// The kernel's main loop, with the payload that the table declares, whose loads it must have.
+LoopCount MainLoop(const KernelMeter& kernel, const cuda::KernelRow& row) {
+  LoopCount loop = kernel.loops.at(0);
+  EXPECT_EQ(loop.loaded_bytes,
+            row.payload_bytes + row.metadata_bytes + 4);  // and the page's number
+  loop.payload_bytes = row.payload_bytes;
+  return loop;
+}
+
+// Instructions on CUDA cores for each byte of codes, of a whole attention loop on sm_80. With
+// matrix instructions these are what a loop over K alone was planned to take, plus what V adds.
+const std::map<std::pair<int, bool>, double> kCeilings = {
+    {{16, false}, 1.1}, {{8, false}, 2.8}, {{4, false}, 4.8}, {{2, false}, 8.4},
+    {{16, true}, .45},  {{8, true}, 1.1},  {{4, true}, 2.3},  {{2, true}, 4.35},
+};
+
+void ExpectCost(const LoopCount& loop, const KernelCost& cost) {
+  const std::pair<double, int64_t> counts[] = {{cost.issued, loop.Issued()},
+                                               {cost.alu, loop.Of(Pipe::kAlu)},
+                                               {cost.fma, loop.Of(Pipe::kFma)},
+                                               {cost.half2, loop.Of(Pipe::kHalf2)},
+                                               {cost.xu, loop.Of(Pipe::kXu)}};
+  for (const auto& [listed, count] : counts) {
+    // Listed to two digits.
+    EXPECT_NEAR(listed, loop.PerByte(count), .0051 + (kSlack - 1) * listed)
+        << "of " << cost.issued << " in src/roofline/kernel_costs.cc";
+  }
+}
+
+const KernelCost& CostOf(const std::vector<KernelCost>& costs, const std::string& name, int bits) {
+  return *std::find_if(costs.begin(), costs.end(), [&](const KernelCost& cost) {
+    return cost.name == name && cost.bits == bits;
+  });
+}
+
+TEST(DecodeKernels, StayBelowTheirCeilingsOnEveryTarget) {
+  KVANT_NEED_NVDISASM();
+  KVANT_NEED_CUBINS();
+  TestFolder folder;
+  std::map<std::string, int64_t> shuffles;  // of each kernel, the same on every target
+  for (int bits : {16, 8, 4, 2}) {
+    for (int target : kTargets) {
+      const std::vector<KernelMeter> kernels = Meter(folder, bits, target);
+      for (const cuda::KernelRow& row : cuda::kDecodeKernels) {
+        if (row.bits != bits || row.head_dim != 128 || row.heads > 8) continue;
+        SCOPED_TRACE(std::string(row.name) + " on sm_" + std::to_string(target));
+        const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const KernelMeter& k) {
+          return k.kernel == row.name;
+        });
+        ASSERT_NE(kernel, kernels.end());
+        const LoopCount loop = MainLoop(*kernel, row);
+        // int8 without tensor cores spills two registers on sm_100.
+        EXPECT_LE(kernel->spill_bytes, target == 100 ? 16 : 0);
+        EXPECT_LE(kernel->stack_bytes, target == 100 ? 8 : 0);
+        // Where a loop's bound differs by lane, shuffles of sm_80 and sm_89 become calls.
+        EXPECT_TRUE(loop.calls.empty()) << loop.calls[0];
+        const auto [first, is_new] = shuffles.emplace(row.name, loop.Of(Pipe::kShuffle));
+        EXPECT_EQ(loop.Of(Pipe::kShuffle), first->second);
+        EXPECT_GT(first->second, 0);
+        if (target == 80) {
+          EXPECT_LE(loop.PerByte(loop.CoreCount()),
+                    kSlack * kCeilings.at({row.bits, row.tensor_cores}));
+        }
+        ExpectCost(loop,
+                   CostOf(KernelCosts(target), row.tensor_cores ? "tensor" : "core", row.bits));
+      }
+    }
+  }
+}
+
+TEST(DecodeKernels, TheNaiveOneCostsTwiceAsMuchAndConversionsBesides) {
+  KVANT_NEED_NVDISASM();
+  KVANT_NEED_CUBINS();
+  TestFolder folder;
+  MeterOptions options = RealPrograms(folder);
+  options.kernel = "kvant_naive_scores_int4_d128";
+  options.payload_bytes = cuda::LaneBytes(4, 128);  // of K alone
+  options.loaded_bytes = 256;  // scales and offsets too, which every lane reads for itself
+  const std::vector<KernelMeter> kernels =
+      MeterFile(std::string(KVANT_CUDA_BINARY_DIR) + "/naive.sm_80.cubin", options).value();
+  const LoopCount& loop = kernels.at(0).loops.at(0);
+  EXPECT_GE(loop.PerByte(loop.CoreCount()), 9.5);
+  EXPECT_NEAR(loop.PerByte(loop.Of(Pipe::kXu)), 2, 1e-12);  // two codes a byte
+  ExpectCost(loop, CostOf(KernelCosts(80), "naive", 4));
+}
+
+}  // namespace
+}  // namespace kvant
