@@ -60,6 +60,8 @@ int ParseAndRun(int argc, char** argv) {
   AddCalibrate(app, &action);
   AddHeads(app, &action);
   AddInspect(app, &action);
+  AddMeter(app, &action);
+  AddRoofline(app, &action);
 
   std::vector<std::string> arguments = NormaliseArguments(argc, argv);
   CheckCommandName(app, arguments);
