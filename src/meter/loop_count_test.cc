@@ -155,11 +155,11 @@ TEST(CountLoops, ACallIsNamedBecauseItsInstructionsAreNotCounted) {
 }
 
 TEST(CountLoops, ACallByOffsetIsAJump) {
-  // Behind the jump lies what another loop would be, if the call came back.
   const std::vector<LoopCount> loops =
-      Loops({"LDG.E R4,[R2.64]", "@P0 BRA 0x0", "CALL.REL.NOINC 0x40", "BRA 0x0", "EXIT"});
+      Loops({"LDG.E R4,[R2.64]", "@P0 CALL.REL.NOINC 0x40", "@P1 BRA 0x0", "EXIT", "BRA 0x0"});
   ASSERT_EQ(loops.size(), 1u);
-  EXPECT_EQ(loops[0].Issued(), 2);
+  EXPECT_EQ(loops[0].Issued(), 4);  // with what the jump leads to
+  EXPECT_TRUE(loops[0].calls.empty());
 }
 
 // Older releases list helpers as functions of their own, whose offsets go on where the kernel ends.
