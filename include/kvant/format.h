@@ -213,19 +213,34 @@ std::vector<std::string> KvPresetNames();
 struct KvGeometry {
   int layers = 0;
   int kv_heads = 0;
-  int head_dim = 0;
-  int q_heads = 0;  // a multiple of kv_heads
+  int head_dim = 0;  // channels that a query multiplies
+  int q_heads = 0;   // a multiple of kv_heads
+  // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): all query heads share one KV head,
+  // of which a token holds a latent of this many channels and a key of the other ones, the only
+  // ones that RoPE turns. Queries multiply both, [latent, RoPE key], and the latent is V too: it is
+  // stored once, as the V side of a page, and the RoPE key is the K side. 0: no such attention.
+  int latent_dim = 0;
 
   int group_ratio() const { return q_heads / kv_heads; }
+  bool is_latent() const { return latent_dim != 0; }
+  // Channels of the two sides of a page.
+  int k_channels() const { return head_dim - latent_dim; }
+  int v_channels() const { return is_latent() ? latent_dim : head_dim; }
+  // Numbers that a token adds to the cache, in all layers.
+  int64_t values_per_token() const {
+    return int64_t{layers} * kv_heads * (k_channels() + v_channels());
+  }
   bool operator==(const KvGeometry&) const = default;
 };
 
 // kInvalidArgument unless 1 <= layers <= 1024, heads and head_dim are positive and sane
-// (head_dim 4..1024, a multiple of 4) and q_heads is a multiple of kv_heads.
+// (head_dim 4..1024, a multiple of 4) and q_heads is a multiple of kv_heads. A latent asks for one
+// KV head, and both of its parts are multiples of 4.
 Status CheckGeometry(const KvGeometry& geometry);
 
 // Checks formats, window, sinks, layer numbers and the calibration against a geometry: the one
-// capability check that every entry point of a cache uses.
+// capability check that every entry point of a cache uses. A latent, being K and V, takes neither
+// formats that treat them apart (rotated, balanced, smoothed, before RoPE) nor several widths.
 Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry);
 
 // The formats of one layer after `layers` and skip_layers.

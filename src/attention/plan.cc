@@ -61,11 +61,9 @@ AttentionPlan::TaskShape AttentionPlan::ShapeOf(const AttentionTask& task) {
     r.first_token = first_token;
     r.end_token = run.end_token;
     r.page_tokens = run.layout->tokens;
-    const Format &k = run.layout->k.format, &v = run.layout->v.format;
-    const bool by_token = k.is_float() && v.is_float();
+    const bool by_token = run.layout->is_float();
     r.unit_tokens = by_token ? 1 : run.layout->tokens;
-    r.unit_bytes =
-        by_token ? run.layout->k.head_dim * (k.bits + v.bits) / 8 : run.layout->page_bytes;
+    r.unit_bytes = by_token ? static_cast<int>(run.layout->token_bytes()) : run.layout->page_bytes;
   }
   return shape;
 }

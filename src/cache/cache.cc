@@ -83,9 +83,10 @@ Status CheckLayerRopes(const KvGeometry& g, std::span<const Rope> ropes) {
                                    std::to_string(ropes.size()));
   }
   for (const Rope& rope : ropes) {
-    if (rope.frequencies.empty() || 2 * rope.frequencies.size() > static_cast<size_t>(g.head_dim)) {
+    if (rope.frequencies.empty() ||
+        2 * rope.frequencies.size() > static_cast<size_t>(g.k_channels())) {
       return Status::InvalidArgument("RoPE turns " + std::to_string(2 * rope.frequencies.size()) +
-                                     " channels of a head of " + std::to_string(g.head_dim));
+                                     " channels of a head of " + std::to_string(g.k_channels()));
     }
     for (const double frequency : rope.frequencies) {
       if (std::isfinite(frequency)) continue;
@@ -154,7 +155,7 @@ Result<std::unique_ptr<Cache>> Cache::CreateWithoutModel(const KvGeometry& g, co
   const auto layers = static_cast<size_t>(g.layers);
   const size_t channels = layers * static_cast<size_t>(g.kv_heads * g.head_dim);
   const std::vector<float> balance(NeedsBalance(spec, g.layers) ? channels : 0, 1.0f);
-  const std::vector<Rope> ropes(NeedsRopes(spec, g.layers) ? layers : 0, UsualRope(g.head_dim));
+  const std::vector<Rope> ropes(NeedsRopes(spec, g.layers) ? layers : 0, UsualRope(g.k_channels()));
   options.k_balance = balance;
   options.ropes = ropes;
   return Create(g, spec, options);
@@ -167,7 +168,7 @@ Cache::~Cache() = default;
 void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens, bool is_mixed) {
   LayerStore layer;
   static_cast<LayerLayouts&>(layer) =
-      MakeLayerLayouts(formats, is_mixed, geometry.head_dim, page_tokens, spec.sinks_tokens);
+      MakeLayerLayouts(formats, is_mixed, geometry, page_tokens, spec.sinks_tokens);
   layer.window_tokens = window_tokens;
   layer.rule = PageRule::Of(page_tokens, layer.coded, spec.window_tokens, window_tokens);
   const bool passing = window_tokens != 0;

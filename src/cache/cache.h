@@ -131,7 +131,8 @@ class Cache {
   // kOutOfRange beyond context_tokens, kOutOfMemory when the system or the budget refuses;
   // kInvalidArgument for more than max_step_tokens().
   Status Reserve(SequenceId seq, int64_t new_tokens);
-  // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved. A
+  // k, v: [new_tokens][head_dim] of one KV head, row strides in values; new_tokens as reserved.
+  // Where the geometry has a latent, v is that and k the RoPE key, of k_channels(). A
   // NaN, an infinity or a value that the open type cannot hold (also: before RoPE) is refused with
   // layer, head, position and channel named; nothing of the call is written then.
   Status Append(SequenceId seq, int layer, int kv_head, const float* k, int64_t k_stride,
@@ -160,7 +161,7 @@ class Cache {
   // whose stored pages stay as they are. A sequence that another one shares pages with gets its
   // own. Layers with a window see what they would if they had kept all: kOutOfRange where that is
   // something they have given back.
-  //   ropes  [layers] how keys were turned; of at most head_dim channels
+  //   ropes  [layers] how keys were turned; of at most k_channels() of the geometry
   // kInvalidArgument and kOutOfRange name what is impossible, kOutOfMemory; nothing has changed
   // then. kInvalidArgument too for a key that the type of its page cannot hold once it is turned.
   Status Shift(SequenceId seq, int64_t keep_tokens, int64_t drop_tokens,

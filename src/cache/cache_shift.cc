@@ -267,7 +267,7 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
 
   KVANT_ASSIGN_OR_RETURN(
       PageTurner turner,
-      PageTurner::Create(page_tokens, impl_->geometry.head_dim, ropes, drop_tokens));
+      PageTurner::Create(page_tokens, impl_->geometry.k_channels(), ropes, drop_tokens));
   PageCopies copies;
   const std::vector<MovedKeys> moved = impl_->MovedKeysOf(*seq, gap);
   for (const MovedKeys& keys : moved) {

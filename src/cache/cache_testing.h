@@ -71,13 +71,15 @@ inline std::unique_ptr<Cache> MakeCache(const KvGeometry& geometry, const KvSpec
 
 // K and V rows of tokens [first, first + count) of a timeline for one head.
 inline void MakeRows(const Timeline& tokens, int64_t first, int64_t count, int layer, int kv_head,
-                     int head_dim, std::vector<float>* k, std::vector<float>* v) {
+                     HeadChannels channels, std::vector<float>* k, std::vector<float>* v) {
   k->clear();
   v->clear();
   for (int64_t t = first; t < first + count; ++t) {
-    for (int c = 0; c < head_dim; ++c) {
-      const uint32_t token = tokens[static_cast<size_t>(t)];
+    const uint32_t token = tokens[static_cast<size_t>(t)];
+    for (int c = 0; c < channels.k; ++c) {
       k->push_back(TokenValue(token, t, layer, kv_head, Side::kK, c));
+    }
+    for (int c = 0; c < channels.v; ++c) {
       v->push_back(TokenValue(token, t, layer, kv_head, Side::kV, c));
     }
   }
@@ -93,9 +95,9 @@ Status RunStep(Cache& cache, SequenceId seq, const Timeline& tokens, int64_t cou
   const KvGeometry& g = cache.geometry();
   for (int layer = 0; layer < g.layers; ++layer) {
     for (int head = 0; head < g.kv_heads; ++head) {
-      MakeRows(tokens, cache.length(seq), count, layer, head, g.head_dim, &k, &v);
-      KVANT_RETURN_IF_ERROR(
-          cache.Append(seq, layer, head, k.data(), g.head_dim, v.data(), g.head_dim, count));
+      MakeRows(tokens, cache.length(seq), count, layer, head, g, &k, &v);
+      KVANT_RETURN_IF_ERROR(cache.Append(seq, layer, head, k.data(), g.k_channels(), v.data(),
+                                         g.v_channels(), count));
       KVANT_RETURN_IF_ERROR(cache.Seal(seq, layer, head));
       visit(layer, head);
       cache.Release(seq, layer, head);
@@ -167,13 +169,14 @@ inline Picture PictureOf(const Cache& cache, SequenceId seq) {
           const PageLayout& layout = *run.layout;
           const std::byte* page = run.pages[t / layout.tokens];
           if (!layout.k.format.is_float() || !layout.v.format.is_float()) break;
-          for (int c = 0; c < g.head_dim; ++c) {
-            const float k = LoadFloatValue(layout.k, page, t % layout.tokens, c);
-            const float v =
-                LoadFloatValue(layout.v, page + layout.v_offset_bytes, t % layout.tokens, c);
-            add(&k, sizeof k);
-            add(&v, sizeof v);
-          }
+          const auto add_side = [&](const SideLayout& side, const std::byte* from) {
+            for (int c = 0; c < side.head_dim; ++c) {
+              const float value = LoadFloatValue(side, from, t % layout.tokens, c);
+              add(&value, sizeof value);
+            }
+          };
+          add_side(layout.k, page);
+          add_side(layout.v, page + layout.v_offset_bytes);
         }
       }
     }
@@ -230,7 +233,7 @@ inline void* AllocateZeroed(size_t alignment, size_t bytes) {
 
 // Of a model without a file: one rope for all layers.
 inline std::vector<Rope> UsualRopes(const KvGeometry& g) {
-  return std::vector<Rope>(static_cast<size_t>(g.layers), UsualRope(g.head_dim));
+  return std::vector<Rope>(static_cast<size_t>(g.layers), UsualRope(g.k_channels()));
 }
 
 }  // namespace kvant::testing

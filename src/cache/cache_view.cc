@@ -11,10 +11,7 @@ namespace {
 int64_t BytesFrom(const Run& run, int64_t begin) {
   const int64_t first = std::max<int64_t>(run.first_token, begin - run.first_position);
   if (run.end_token <= first) return 0;
-  const SideLayout &k = run.layout->k, &v = run.layout->v;
-  if (k.format.is_float() && v.format.is_float()) {
-    return (run.end_token - first) * k.head_dim * (k.format.bits + v.format.bits) / 8;
-  }
+  if (run.layout->is_float()) return (run.end_token - first) * run.layout->token_bytes();
   const int64_t page_tokens = run.layout->tokens;
   return ((run.end_token - 1) / page_tokens - first / page_tokens + 1) * run.layout->page_bytes;
 }
@@ -27,6 +24,7 @@ HeadView Cache::View(SequenceId id, int layer, int kv_head, int64_t query_page) 
   const LayerStore& store = impl_->layers[static_cast<size_t>(layer)];
   const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
   HeadView view;
+  view.latent_dim = impl_->geometry.latent_dim;
   view.to_query = store.to_query.Of(kv_head, impl_->geometry.head_dim);
   view.to_value = store.to_value.Of(kv_head, impl_->geometry.head_dim);
   if (store.rope >= 0) view.rope = impl_->ropes[static_cast<size_t>(store.rope)].view();
@@ -130,8 +128,7 @@ CacheLedger Cache::ledger() const {
         return;
       }
       const int64_t absent = int64_t{head.open_end} * impl_->page_tokens - seq->length;
-      const SideLayout &k = layer.open.k, &v = layer.open.v;
-      const int64_t moved = absent * k.head_dim * (k.format.bits + v.format.bits) / 8;
+      const int64_t moved = absent * layer.open.token_bytes();
       l.code_bytes -= moved;
       l.padding_bytes += moved;
     });
@@ -141,7 +138,8 @@ CacheLedger Cache::ledger() const {
   l.kv_bytes = l.code_bytes + l.metadata_bytes + l.padding_bytes + l.window_bytes + l.sink_bytes;
   l.allocated_bytes = impl_->budget.taken_bytes();
   l.recoded_tokens = impl_->recoded_tokens;
-  const double values = 2.0 * static_cast<double>(held_tokens) * impl_->geometry.head_dim;
+  const double values = static_cast<double>(held_tokens) *
+                        (impl_->geometry.k_channels() + impl_->geometry.v_channels());
   l.effective_bits = held_tokens == 0 ? 0 : 8.0 * static_cast<double>(l.kv_bytes) / values;
   return l;
 }

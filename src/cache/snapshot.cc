@@ -17,7 +17,7 @@ namespace kvant {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'k', 'v', 'a', 'n', 't', 's', 'e', 'q'};
-constexpr uint32_t kOneWidth = 1, kSeveralWidths = 2;  // versions
+constexpr uint32_t kOneWidth = 1, kSeveralWidths = 2, kLatent = 3;  // versions
 // Raised when a byte moves in a page: tests/golden/page_bytes_test.cc.
 constexpr uint32_t kPageLayoutVersion = 1;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 24;
@@ -37,20 +37,24 @@ Status CheckVersion(const char* what, uint32_t found, uint32_t least, uint32_t m
   return Status::Unsupported("is a snapshot of " + std::string(what) + " version " +
                              std::to_string(found) + "; this build reads version " +
                              std::to_string(least) +
-                             (least == most ? "" : " and " + std::to_string(most)));
+                             (least == most ? "" : " to " + std::to_string(most)));
 }
 
-// Name and versions before the checksum: another kind or version of file is no damage. Gives the
-// header's bytes without its hash.
-Result<std::span<const std::byte>> ReadEnvelope(std::span<const std::byte> bytes,
-                                                uint32_t* version) {
+struct Envelope {
+  uint32_t version = 0;
+  std::span<const std::byte> header;  // without its hash
+};
+
+// Name and versions before the checksum: another kind or version of file is no damage.
+Result<Envelope> ReadEnvelope(std::span<const std::byte> bytes) {
   if (!IsSnapshot(bytes)) return Status::Corrupt("is no snapshot");
   ByteCursor cursor(bytes);
+  Envelope envelope;
   uint32_t layout_version = 0;
   uint64_t header_bytes = 0, hash = 0;
   KVANT_RETURN_IF_ERROR(cursor.Skip("its name", 1, kMagic.size()));
-  KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", version));
-  KVANT_RETURN_IF_ERROR(CheckVersion("file", *version, kOneWidth, kSeveralWidths));
+  KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &envelope.version));
+  KVANT_RETURN_IF_ERROR(CheckVersion("file", envelope.version, kOneWidth, kLatent));
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &layout_version));
   KVANT_RETURN_IF_ERROR(
       CheckVersion("page layout", layout_version, kPageLayoutVersion, kPageLayoutVersion));
@@ -59,10 +63,10 @@ Result<std::span<const std::byte>> ReadEnvelope(std::span<const std::byte> bytes
     return Status::Corrupt("claims a header of " + std::to_string(header_bytes) + " bytes");
   }
   KVANT_RETURN_IF_ERROR(cursor.Skip("the header", header_bytes - kEnvelopeBytes, 1));
-  const std::span<const std::byte> header = cursor.Since(0);
+  envelope.header = cursor.Since(0);
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &hash));
-  KVANT_RETURN_IF_ERROR(CheckHash("the header", header, hash));
-  return header;
+  KVANT_RETURN_IF_ERROR(CheckHash("the header", envelope.header, hash));
+  return envelope;
 }
 
 Status ReadRange(int64_t pages, ByteCursor* cursor, PageRange* range) {
@@ -124,11 +128,23 @@ Status CheckSpec(const SnapshotHeader& h) {
   policy.layers.clear();
   KVANT_RETURN_IF_ERROR(CheckKvSpec(policy, h.geometry));
   for (const FormatPair& pair : h.kv.layers) {
-    KVANT_RETURN_IF_ERROR(CheckFormat(pair.k, Side::kK, h.geometry.head_dim));
-    KVANT_RETURN_IF_ERROR(CheckFormat(pair.v, Side::kV, h.geometry.head_dim));
+    KVANT_RETURN_IF_ERROR(CheckFormat(pair.k, Side::kK, h.geometry.k_channels()));
+    KVANT_RETURN_IF_ERROR(CheckFormat(pair.v, Side::kV, h.geometry.v_channels()));
   }
   if (h.page_tokens == PageTokensOf(h.kv, h.geometry.layers)) return Status::Ok();
   return Status::Corrupt("claims pages of " + std::to_string(h.page_tokens) + " tokens");
+}
+
+Status ReadGeometry(uint32_t version, ByteCursor* cursor, KvGeometry* g) {
+  for (int* number : {&g->layers, &g->kv_heads, &g->head_dim, &g->q_heads}) {
+    KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", number));
+  }
+  if (version == kLatent) {
+    KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", &g->latent_dim));
+    if (!g->is_latent()) return Status::Corrupt("claims a latent of no channels");
+  }
+  const Status status = CheckGeometry(*g);
+  return status.ok() ? status : Status::Corrupt(status.message());
 }
 
 Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, SectionSizes* sizes) {
@@ -136,14 +152,13 @@ Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, Secti
   KVANT_RETURN_IF_ERROR(read(&h->model_hash));
   KVANT_RETURN_IF_ERROR(read(&h->calibration_hash));
   KvGeometry& g = h->geometry;
-  for (int* number : {&g.layers, &g.kv_heads, &g.head_dim, &g.q_heads, &h->kv.sinks_tokens,
-                      &h->kv.window_tokens, &h->page_tokens}) {
+  KVANT_RETURN_IF_ERROR(ReadGeometry(version, cursor, &g));
+  for (int* number : {&h->kv.sinks_tokens, &h->kv.window_tokens, &h->page_tokens}) {
     KVANT_RETURN_IF_ERROR(read(number));
   }
   KVANT_RETURN_IF_ERROR(read(&h->length));
   KVANT_RETURN_IF_ERROR(read(&sizes->tokens));
   KVANT_RETURN_IF_ERROR(read(&sizes->state_bytes));
-  if (const Status s = CheckGeometry(g); !s.ok()) return Status::Corrupt(s.message());
   KVANT_RETURN_IF_ERROR(CheckNumbers(*h, *sizes));
   if (h->page_tokens < kPageTokens) return Status::Corrupt("claims pages of less than 64 tokens");
   const int64_t pages = (h->length + h->page_tokens - 1) / h->page_tokens;
@@ -165,7 +180,7 @@ Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, Secti
 int64_t LayerBytes(const SnapshotHeader& h, int layer) {
   const auto at = static_cast<size_t>(layer);
   const bool is_mixed = h.widths.is_mixed(layer);
-  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], is_mixed, h.geometry.head_dim,
+  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], is_mixed, h.geometry,
                                                 h.page_tokens, h.kv.sinks_tokens);
   const int64_t sink_bytes = h.HoldsSinks(layer) ? layouts.sink.page_bytes : 0;
   int64_t bytes =
@@ -216,6 +231,11 @@ class SectionReader {
   std::vector<Section> sections_;
 };
 
+uint32_t VersionOf(const SnapshotHeader& h) {
+  if (h.geometry.is_latent()) return kLatent;  // which has no mixed widths
+  return h.widths.empty() ? kOneWidth : kSeveralWidths;
+}
+
 }  // namespace
 
 bool IsSnapshot(std::span<const std::byte> bytes) {
@@ -224,19 +244,17 @@ bool IsSnapshot(std::span<const std::byte> bytes) {
 }
 
 Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes) {
-  uint32_t version = 0;
-  KVANT_ASSIGN_OR_RETURN(const std::span<const std::byte> header_bytes,
-                         ReadEnvelope(bytes, &version));
-  ByteCursor header(header_bytes);
+  KVANT_ASSIGN_OR_RETURN(const Envelope envelope, ReadEnvelope(bytes));
+  ByteCursor header(envelope.header);
   KVANT_RETURN_IF_ERROR(header.Skip("the header", 1, kEnvelopeBytes));
   Snapshot s;
   SectionSizes sizes;
-  KVANT_RETURN_IF_ERROR(ReadHeader(version, &header, &s.header, &sizes));
+  KVANT_RETURN_IF_ERROR(ReadHeader(envelope.version, &header, &s.header, &sizes));
   if (header.remaining() != 0) return Status::Corrupt("has a header that is too long");
 
   SectionReader reader(bytes);
   std::span<const std::byte> tokens;
-  KVANT_RETURN_IF_ERROR(reader.Skip(header_bytes.size()));
+  KVANT_RETURN_IF_ERROR(reader.Skip(envelope.header.size()));
   KVANT_RETURN_IF_ERROR(reader.Take("the list of tokens", sizes.tokens, sizeof(int32_t), &tokens));
   KVANT_RETURN_IF_ERROR(reader.Take("the state", sizes.state_bytes, 1, &s.state));
   for (int layer = 0; layer < s.header.geometry.layers; ++layer) {
@@ -256,18 +274,20 @@ Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> SnapshotFront(const SnapshotHeader& h, const SnapshotLabel& label) {
   const auto write_header = [&](uint64_t header_bytes) {
+    const KvGeometry& g = h.geometry;
     ByteWriter writer;
     writer.Number(kMagic);
-    writer.Number(h.widths.empty() ? kOneWidth : kSeveralWidths);
+    writer.Number(VersionOf(h));
     writer.Number(kPageLayoutVersion);
     writer.Number(header_bytes);
     writer.Number(h.model_hash);
     writer.Number(h.calibration_hash);
-    const KvGeometry& g = h.geometry;
-    for (const int number : {g.layers, g.kv_heads, g.head_dim, g.q_heads, h.kv.sinks_tokens,
-                             h.kv.window_tokens, h.page_tokens}) {
-      writer.Number(int32_t{number});
-    }
+    const auto write = [&](std::initializer_list<int> numbers) {
+      for (const int number : numbers) writer.Number(int32_t{number});
+    };
+    write({g.layers, g.kv_heads, g.head_dim, g.q_heads});
+    if (g.is_latent()) write({g.latent_dim});
+    write({h.kv.sinks_tokens, h.kv.window_tokens, h.page_tokens});
     writer.Number(h.length);
     writer.Number(uint64_t{label.tokens.size()});
     writer.Number(uint64_t{label.state.size()});

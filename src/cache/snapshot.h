@@ -1,10 +1,12 @@
 // Snapshot: one sequence of a cache as bytes, from which a cache of the same shape and formats goes
-// on as if nothing had happened. Little-endian, version 1, or 2 where tokens have several widths;
+// on as if nothing had happened. Little-endian, version 1, or 2 where tokens have several widths,
+// or 3 of multi-head latent attention;
 // each section ends with the u64 XXH64 of its bytes:
 //
 //   header     "kvantseq"  u32 version  u32 version of the page layout  u64 bytes of the header, of
 //              its hash not counted
 //              u64 model hash  u64 calibration hash  i32 layers, KV heads, head_dim, q heads
+//              version 3: i32 channels of the latent (KvGeometry::latent_dim)
 //              i32 sinks, window, tokens of a page  i64 length  u64 tokens  u64 bytes of the state
 //              per layer two strings (u64 length, bytes), the formats of K and V, i64 tokens that
 //              its queries see (0: all), and i32 first and end of its stored pages, then of its

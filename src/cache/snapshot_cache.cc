@@ -15,7 +15,9 @@ namespace {
 
 std::string Shape(const KvGeometry& g) {
   return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
-         std::to_string(g.head_dim) + " channels for " + std::to_string(g.q_heads) + " query heads";
+         std::to_string(g.head_dim) + " channels" +
+         (g.is_latent() ? ", " + std::to_string(g.latent_dim) + " of them a latent," : "") +
+         " for " + std::to_string(g.q_heads) + " query heads";
 }
 
 Status Differs(const std::string& what, const std::string& saved, const std::string& here) {

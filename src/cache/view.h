@@ -52,6 +52,9 @@ struct KeyRope {
 inline constexpr int kMaxRuns = 2 + 2 * 5;  // sinks, window, and two of widths 16, 8, 4, 3, 2
 struct HeadView {
   std::array<Run, kMaxRuns> runs;
+  // 0, or the V side of all pages is a latent of this many channels (KvGeometry::latent_dim): K is
+  // that and the K side behind it.
+  int latent_dim = 0;
   Rotation to_query, to_value;
   KeyRope rope;
 

@@ -33,7 +33,26 @@ bool IsSkipped(const KvSpec& spec, int layer) {
 
 std::string ShapeText(const KvGeometry& g) {
   return std::to_string(g.layers) + " layers of " + std::to_string(g.kv_heads) + " KV heads of " +
-         std::to_string(g.head_dim) + " channels";
+         std::to_string(g.head_dim) + " channels" +
+         (g.is_latent() ? ", of which a latent of " + std::to_string(g.latent_dim) : "");
+}
+
+// A latent is read as K and as V: what is done to one of them only, and undone on the other side of
+// a product, would be wrong for the other.
+Status CheckLatentFormat(const Format& format, Side side) {
+  const std::string_view why = format.is_rotated() ? "rotated"
+                               : format.balanced   ? "balanced"
+                               : format.smooth     ? "smoothed"
+                               : format.pre_rope   ? "kept before RoPE"
+                                                   : "";
+  if (why.empty()) return Status::Ok();
+  return Status::InvalidArgument(
+      std::string(side == Side::kK ? "K" : "V") + " format " + FormatSpec(format) +
+      " is not possible for multi-head latent attention: the latent is K and V in one, and cannot "
+      "be " +
+      std::string(why) +
+      " for one of them; possible: f16 and all int, q and fp formats without "
+      "had, rot, smooth and prerope");
 }
 
 // A policy takes a narrower width to cost less, and the widest one less than f16.
@@ -68,12 +87,20 @@ Status CheckLayers(const KvSpec& spec, const KvGeometry& geometry) {
   std::vector<FormatPair> pairs = spec.layers;
   if (pairs.empty()) pairs.push_back({spec.k, spec.v});
   if (spec.mixed != nullptr) {
+    if (geometry.is_latent()) {
+      return Status::InvalidArgument(
+          "policies and mixed widths are not possible for multi-head latent attention: they judge "
+          "K and V of a head apart, and its heads share one latent");
+    }
     KVANT_RETURN_IF_ERROR(CheckMixedSpec(spec));
     for (const MixedPool& pool : spec.mixed->pools) pairs.push_back(pool.formats);
   }
   for (const FormatPair& pair : pairs) {
-    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.head_dim));
-    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.head_dim));
+    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.k, Side::kK, spec, geometry.k_channels()));
+    KVANT_RETURN_IF_ERROR(CheckCachedFormat(pair.v, Side::kV, spec, geometry.v_channels()));
+    if (!geometry.is_latent()) continue;
+    KVANT_RETURN_IF_ERROR(CheckLatentFormat(pair.k, Side::kK));
+    KVANT_RETURN_IF_ERROR(CheckLatentFormat(pair.v, Side::kV));
   }
   return spec.mixed == nullptr ? Status::Ok() : CheckPoolBytes(*spec.mixed, geometry.head_dim);
 }
@@ -92,7 +119,18 @@ Status CheckGeometry(const KvGeometry& g) {
     return bad("q head count " + std::to_string(g.q_heads) + " is not a multiple of " +
                std::to_string(g.kv_heads) + " KV heads");
   }
-  return CheckFormat(kFormatF16, Side::kK, g.head_dim);
+  KVANT_RETURN_IF_ERROR(CheckFormat(kFormatF16, Side::kK, g.head_dim));
+  if (!g.is_latent()) return Status::Ok();
+  if (g.kv_heads != 1) {
+    return bad("a latent is shared by all heads, but there are " + std::to_string(g.kv_heads) +
+               " KV heads");
+  }
+  if (g.latent_dim < 4 || g.latent_dim > g.head_dim - 4 || g.latent_dim % 4 != 0) {
+    return bad("a latent of " + std::to_string(g.latent_dim) + " channels of " +
+               std::to_string(g.head_dim) +
+               " is not a multiple of 4 that leaves at least 4 to the RoPE key");
+  }
+  return Status::Ok();
 }
 
 Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {

@@ -13,18 +13,18 @@ int PageTokensOf(const KvSpec& spec, int layers) {
   return tokens;
 }
 
-LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, int head_dim,
+LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, HeadChannels channels,
                               int page_tokens, int sinks_tokens) {
   LayerLayouts layouts;
   layouts.coded = is_mixed || IsCoded(formats);
-  layouts.stored = MakePageLayout(formats.k, formats.v, head_dim, page_tokens);
+  layouts.stored = MakePageLayout(formats.k, formats.v, channels, page_tokens);
   layouts.open = layouts.stored;
   if (!layouts.coded) return layouts;
   const FormatPair open = OpenFormats(formats);
-  layouts.open = MakePageLayout(open.k, open.v, head_dim, page_tokens);
+  layouts.open = MakePageLayout(open.k, open.v, channels, page_tokens);
   if (sinks_tokens > 0) {
     const int tokens = DivideUp(sinks_tokens, kLaneBlock) * kLaneBlock;
-    layouts.sink = MakePageLayout(open.k, open.v, head_dim, tokens);
+    layouts.sink = MakePageLayout(open.k, open.v, channels, tokens);
   }
   return layouts;
 }

@@ -22,7 +22,7 @@ int PageTokensOf(const KvSpec& spec, int layers);
 
 // REQUIRES: CheckFormat() holds for both sides; 0 <= sinks_tokens <= 64.
 // is_mixed: tokens have several widths, so they are coded whatever `formats` say.
-LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, int head_dim,
+LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, HeadChannels channels,
                               int page_tokens, int sinks_tokens);
 
 }  // namespace kvant

@@ -123,14 +123,15 @@ int PageTokensFor(const Format& k, const Format& v) {
   return tokens;
 }
 
-PageLayout MakePageLayout(const Format& k, const Format& v, int head_dim, int page_tokens) {
+PageLayout MakePageLayout(const Format& k, const Format& v, HeadChannels channels,
+                          int page_tokens) {
   PageLayout layout;
-  layout.k = MakeSide(k, Side::kK, head_dim, page_tokens, 0);
+  layout.k = MakeSide(k, Side::kK, channels.k, page_tokens, 0);
   // A normed V makes use of the line in which a normed K ends.
   layout.v_offset_bytes =
       v.is_normed() ? layout.k.bytes : RoundUpTo(layout.k.bytes, kPlaneUnitBytes);
   layout.k.bytes = layout.v_offset_bytes;
-  layout.v = MakeSide(v, Side::kV, head_dim, page_tokens, layout.v_offset_bytes);
+  layout.v = MakeSide(v, Side::kV, channels.v, page_tokens, layout.v_offset_bytes);
   layout.tokens = page_tokens;
   layout.page_bytes = layout.v_offset_bytes + layout.v.bytes;
   return layout;

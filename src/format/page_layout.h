@@ -173,11 +173,25 @@ struct SideLayout {
   int64_t padding_bytes() const { return bytes - code_bytes() - used_metadata_bytes(); }
 };
 
+// Channels of a head on each side of a page. Made of one number where both have as many.
+struct HeadChannels {
+  HeadChannels(int both) : k(both), v(both) {}  // NOLINT: a head size stands for itself
+  HeadChannels(const KvGeometry& g) : k(g.k_channels()), v(g.v_channels()) {}  // NOLINT
+
+  int k, v;
+};
+
 struct PageLayout {
   SideLayout k, v;
   int tokens = 0;
   int v_offset_bytes = 0;  // of the V side
   int page_bytes = 0;
+
+  bool is_float() const { return k.format.is_float() && v.format.is_float(); }
+  // Of one token's values. REQUIRES: is_float().
+  int64_t token_bytes() const {
+    return (int64_t{k.head_dim} * k.format.bits + int64_t{v.head_dim} * v.format.bits) / 8;
+  }
 
   bool operator==(const PageLayout& other) const {
     return k.format == other.k.format && v.format == other.v.format && tokens == other.tokens &&
@@ -190,7 +204,7 @@ int PageTokensFor(const Format& k, const Format& v);
 
 // REQUIRES: CheckFormat() holds for both sides; page_tokens >= PageTokensFor() and a multiple of
 // 64, or (float formats only) a multiple of 16 below 64.
-PageLayout MakePageLayout(const Format& k, const Format& v, int head_dim, int page_tokens);
+PageLayout MakePageLayout(const Format& k, const Format& v, HeadChannels channels, int page_tokens);
 
 // The formats of pages that are still open or inside the window: a float side is written in its own
 // type at once, a coded side waits in f16.

@@ -37,7 +37,7 @@ void AddLayer(const SnapshotHeader& h, int layer, SnapshotSummary* summary) {
   const bool is_mixed = h.widths.is_mixed(layer);
   const FormatPair& formats = h.kv.layers[at];
   const LayerLayouts layouts =
-      MakeLayerLayouts(formats, is_mixed, h.geometry.head_dim, h.page_tokens, h.kv.sinks_tokens);
+      MakeLayerLayouts(formats, is_mixed, h.geometry, h.page_tokens, h.kv.sinks_tokens);
   const int64_t heads = h.geometry.kv_heads;
   if (is_mixed) {
     AddPools(h, layer, layouts, summary);

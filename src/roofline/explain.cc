@@ -11,16 +11,12 @@ namespace {
 constexpr int64_t kMaxContextTokens = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxBatch = int64_t{1} << 20;
 
-int64_t ValuesPerToken(const KvGeometry& g) {
-  return int64_t{2} * g.layers * g.kv_heads * g.head_dim;
-}
-
 // One layer of a cache, and how much of one sequence's `tokens` tokens it sees.
 struct Layer : LayerLayouts {
   Layer(const KvGeometry& g, const KvSpec& spec, int page_tokens,
         std::span<const int64_t> layer_windows, int layer, int64_t tokens_in)
-      : LayerLayouts(MakeLayerLayouts(LayerFormats(spec, layer), false, g.head_dim, page_tokens,
-                                      spec.sinks_tokens)),
+      : LayerLayouts(
+            MakeLayerLayouts(LayerFormats(spec, layer), false, g, page_tokens, spec.sinks_tokens)),
         tokens(tokens_in) {
     const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
     if (window != 0) first_seen = std::max<int64_t>(0, tokens - window);
@@ -49,7 +45,7 @@ void ForEachLayer(const KvGeometry& g, const KvSpec& spec, std::span<const int64
 
 // Bytes of `tokens` tokens in float pages; their padding is not read.
 int64_t FloatBytes(const KvGeometry& g, const PageLayout& page, int64_t tokens) {
-  return tokens * g.kv_heads * g.head_dim * (page.k.format.bits + page.v.format.bits) / 8;
+  return tokens * g.kv_heads * page.token_bytes();
 }
 
 PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens, int64_t batch,
@@ -75,7 +71,7 @@ PageCost CostOf(const KvGeometry& g, const KvSpec& spec, int64_t context_tokens,
   cost.bytes_per_token = per_token(page_bytes);
   cost.bytes = static_cast<int64_t>(held_bytes * static_cast<double>(batch) / page_tokens);
   cost.read_bytes = static_cast<int64_t>(seen_bytes * static_cast<double>(batch) / page_tokens);
-  cost.effective_bits = 8 * cost.bytes_per_token / static_cast<double>(ValuesPerToken(g));
+  cost.effective_bits = 8 * cost.bytes_per_token / static_cast<double>(g.values_per_token());
   cost.stream_ms = 1e3 * static_cast<double>(cost.read_bytes) / device.read_bytes_per_s;
   return cost;
 }
@@ -139,13 +135,13 @@ void ExplainKept(KvExplanation* e) {
 
 void FindBound(KvExplanation* e) {
   const KvGeometry& g = e->geometry;
-  // Per query head and cached token that it sees: head_dim products and sums for the score, as many
-  // for the weighted values.
+  // Per query head and cached token that it sees: head_dim products and sums for the score, one of
+  // each for every channel of the weighted values.
   int64_t seen = 0;
   ForEachLayer(g, e->spec, e->layer_windows, e->context_tokens,
                [&](const Layer& layer) { seen += layer.tokens - layer.first_seen; });
-  e->flops =
-      4.0 * g.q_heads * g.head_dim * static_cast<double>(seen) * static_cast<double>(e->batch);
+  e->flops = 2.0 * g.q_heads * (g.head_dim + g.v_channels()) * static_cast<double>(seen) *
+             static_cast<double>(e->batch);
   e->flops_per_byte = e->flops / static_cast<double>(e->kv.read_bytes);
   const Device& d = e->device;
   if (d.matrix_flops_per_s > 0) e->compute_ms = 1e3 * e->flops / d.matrix_flops_per_s;
@@ -178,8 +174,10 @@ HeldBytes LedgerOf(const KvGeometry& geometry, const KvSpec& spec, int64_t token
     held.kv_bytes += *bytes;
   }
   held.read_bytes *= batch;
-  const double values = 2.0 * geometry.kv_heads * geometry.head_dim *
-                        static_cast<double>(held_tokens) * static_cast<double>(batch);
+  const double layer_values =
+      static_cast<double>(geometry.values_per_token()) / geometry.layers;  // of one token
+  const double values =
+      layer_values * static_cast<double>(held_tokens) * static_cast<double>(batch);
   held.effective_bits = 8.0 * static_cast<double>(held.kv_bytes) / values;
   return held;
 }
@@ -188,17 +186,18 @@ KiviResidual ResidualOfKivi(const KvGeometry& geometry, const KvSpec& spec, int6
   KiviResidual residual;
   residual.k_tokens = tokens % kKiviResidualTokens;
   residual.v_tokens = std::min<int64_t>(tokens, kKiviResidualTokens);
-  const auto bits_of = [&](const Format& format, int64_t kept) {
+  const auto bits_of = [&](const Format& format, int64_t kept, int channels) {
     if (format.is_float()) return static_cast<double>(format.bits);
     const double share = static_cast<double>(kept) / static_cast<double>(tokens);
-    return share * kFormatF16.bits + (1 - share) * format.EffectiveBits(geometry.head_dim);
+    return share * kFormatF16.bits + (1 - share) * format.EffectiveBits(channels);
   };
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair pair = LayerFormats(spec, layer);
-    residual.k_bits += bits_of(pair.k, residual.k_tokens) / geometry.layers;
-    residual.v_bits += bits_of(pair.v, residual.v_tokens) / geometry.layers;
+    residual.k_bits += bits_of(pair.k, residual.k_tokens, geometry.k_channels()) / geometry.layers;
+    residual.v_bits += bits_of(pair.v, residual.v_tokens, geometry.v_channels()) / geometry.layers;
   }
-  residual.mean_bits = (residual.k_bits + residual.v_bits) / 2;
+  const int k = geometry.k_channels(), v = geometry.v_channels();
+  residual.mean_bits = (k * residual.k_bits + v * residual.v_bits) / (k + v);
   return residual;
 }
 
@@ -219,8 +218,8 @@ Result<KvExplanation> ExplainKv(const KvGeometry& geometry, const KvSpec& spec,
                                    " sequences is not between 1 and 1048576");
   }
   // No cache is larger than f32 values of padded heads, with a window and open page on top.
-  const double most_bytes = 4.0 * static_cast<double>(ValuesPerToken(geometry)) *
-                            PaddedDim(geometry.head_dim) / geometry.head_dim *
+  const int padded = PaddedDim(geometry.k_channels()) + PaddedDim(geometry.v_channels());
+  const double most_bytes = 4.0 * geometry.layers * geometry.kv_heads * padded *
                             (static_cast<double>(context_tokens) + spec.window_tokens + 1024) *
                             static_cast<double>(batch);
   if (most_bytes > 4e18) {

@@ -35,6 +35,27 @@ TEST(ExplainKv, FourBitPagesOfGroupsOf128MatchTheArithmeticByHand) {
   EXPECT_NEAR(e.compute_ms, 0.00688, 1e-5);
 }
 
+// DeepSeek-V2: a latent of 512 channels and a RoPE key of 64 in each of 60 layers, for 128 heads.
+// Two sides of 576 channels would cost twice that, keys and values of all heads 56.9 times.
+TEST(ExplainKv, ALatentIsCountedOnce) {
+  constexpr KvGeometry kDeepSeekV2{60, 1, 576, 128, 512};
+  const KvExplanation f16 = Explain(kDeepSeekV2, "f16", 4096, 1);
+  EXPECT_EQ(kDeepSeekV2.values_per_token(), 34560);
+  EXPECT_EQ(f16.kv.bytes_per_token, 69120);
+  EXPECT_EQ(f16.kv.bytes, int64_t{69120} * 4096);
+  EXPECT_EQ(f16.ledger.kv_bytes, int64_t{69120} * 4096);
+  EXPECT_EQ(f16.ledger.read_bytes, int64_t{69120} * 4096);
+  EXPECT_EQ(f16.kv.effective_bits, 16);
+  // 2 * 128 * (576 + 512) products and sums a token and layer, on 1,152 bytes.
+  EXPECT_EQ(f16.flops, 278528.0 * 60 * 4096);
+  EXPECT_NEAR(f16.flops_per_byte, 241.8, 0.05);
+  EXPECT_EQ(f16.bound, "matrix arithmetic");
+  // An 8-bit code a channel of the latent with a scale for every 128, and the RoPE key in f16.
+  const KvExplanation int8 = Explain(kDeepSeekV2, "f16/int8:token:g128:none", 4096, 1);
+  EXPECT_EQ(int8.kv.code_bytes_per_token, 60 * (512 + 128));
+  EXPECT_EQ(int8.kv.metadata_bytes_per_token, 60 * 4 * 2);
+}
+
 TEST(ExplainKv, BatchMultipliesBytesAndTimeButNotBytesPerToken) {
   const KvExplanation one = Explain(kLlama2, "int4:g128", 4096, 1);
   const KvExplanation eight = Explain(kLlama2, "int4:g128", 4096, 8);
