@@ -7,10 +7,32 @@
 #include <string>
 
 #include "attention/kernels.h"
+#include "attention/latent_kernels.h"
 #include "attention/segment_window.h"
 #include "codec/rotation.h"
 
 namespace kvant {
+
+// Sizes that all tasks of a call have in common. `latent` of them: see HeadView::latent_dim.
+struct AttentionWidths {
+  AttentionWidths(int head_dim_in, int latent_dim_in)
+      : head_dim(head_dim_in),
+        out_dim(latent_dim_in == 0 ? head_dim : latent_dim_in),
+        rope_key(latent_dim_in == 0 ? 0 : PaddedDim(head_dim - latent_dim_in)),
+        out(PaddedDim(out_dim)),
+        query(out + rope_key) {}
+
+  bool is_latent() const { return rope_key != 0; }
+  // Max and sum of a split state lie behind its weighted sums.
+  int64_t state_floats() const { return out + kLaneBlock; }
+  int64_t latent_floats() const {
+    return is_latent() ? int64_t{kSegmentTokens + 2 * kLatentSpareTokens} * query : 0;
+  }
+
+  int head_dim, out_dim;     // values of a query and of what it gets
+  int rope_key, out, query;  // padded
+};
+
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
@@ -24,39 +46,41 @@ int RowsOfGroup(int rows_left) {
 // A thread's memory: kernel scratch, scaled queries, and the states of one item's rows.
 struct ThreadMemory {
   SegmentScratch* scratch;
-  float* q;        // [kItemRows][padded_dim] of tasks cut by rows
-  float* running;  // [kItemRows][padded_dim] weighted sums
-  float* segment;  // [kMaxRows][padded_dim]
+  float* q;        // [kItemRows][query] of tasks cut by rows
+  float* running;  // [kItemRows][out] weighted sums
+  float* segment;  // [kMaxRows][out]
+  LatentTokens latents;
+  int decoded = -1;  // the segment that `latents` hold
 };
-size_t ThreadBytes(int padded_dim) {
-  return RoundUp(sizeof(SegmentScratch), kAlignment) +
-         static_cast<size_t>(2 * kItemRows + kMaxRows) * static_cast<size_t>(padded_dim) * 4;
+size_t ThreadBytes(const AttentionWidths& w) {
+  const int64_t floats =
+      int64_t{kItemRows} * w.query + int64_t{kItemRows + kMaxRows} * w.out + w.latent_floats();
+  return RoundUp(sizeof(SegmentScratch), kAlignment) + static_cast<size_t>(floats) * sizeof(float);
 }
-ThreadMemory Carve(AlignedBuffer& buffer, int padded_dim) {
+ThreadMemory Carve(AlignedBuffer& buffer, const AttentionWidths& w) {
   ThreadMemory m;
   m.scratch = buffer.as<SegmentScratch>();
   m.q = reinterpret_cast<float*>(buffer.data() + RoundUp(sizeof(SegmentScratch), kAlignment));
-  m.running = m.q + kItemRows * padded_dim;
-  m.segment = m.running + kItemRows * padded_dim;
+  m.running = m.q + kItemRows * w.query;
+  m.segment = m.running + kItemRows * w.out;
+  m.latents = {m.segment + kMaxRows * w.out + int64_t{kLatentSpareTokens} * w.query, w.out,
+               w.rope_key};
   return m;
 }
 
-// Max and sum of a split state lie behind its weighted sums.
-int64_t StateFloats(int padded_dim) { return padded_dim + kLaneBlock; }
-
 class Step {
  public:
-  // queries: [plan.split_rows()][padded_dim]; states: [plan.states()][StateFloats()].
-  Step(std::span<const AttentionTask> tasks, AttentionPlan& plan, int head_dim, float scale,
-       float* queries, float* states)
+  // queries: [plan.split_rows()][query]; states: [plan.states()][state_floats()].
+  Step(std::span<const AttentionTask> tasks, AttentionPlan& plan, const AttentionWidths& widths,
+       float scale, float* queries, float* states)
       : tasks_(tasks),
         plan_(plan),
-        head_dim_(head_dim),
-        padded_dim_(PaddedDim(head_dim)),
+        widths_(widths),
         scale_(scale * kLog2E),
         queries_(queries),
         states_(states),
-        kernels_(AttentionKernelsFor(ActiveIsa())) {
+        kernels_(AttentionKernelsFor(ActiveIsa())),
+        latent_kernels_(LatentKernelsFor(ActiveIsa())) {
     for (size_t i = 0; i < tasks.size(); ++i) {
       const AttentionPlan::PlannedTask& t = plan.tasks()[i];
       for (int row = 0; t.split && row < t.rows; ++row) {
@@ -66,7 +90,7 @@ class Step {
   }
 
   void Work(int thread, AlignedBuffer& buffer) {
-    const ThreadMemory memory = Carve(buffer, padded_dim_);
+    ThreadMemory memory = Carve(buffer, widths_);
     SegmentWindow window(plan_, tasks_);
     for (int i; (i = plan_.shares().Take(thread)) >= 0;) {
       const AttentionPlan::Item& item = plan_.items()[static_cast<size_t>(i)];
@@ -85,31 +109,33 @@ class Step {
     const AttentionPlan::Item& i = plan_.items()[static_cast<size_t>(item)];
     return i.segment >= 0 ? i.segment : plan_.tasks()[static_cast<size_t>(i.task)].first_segment;
   }
-  float* QueryAt(int64_t row) const { return queries_ + row * padded_dim_; }
-  float* StateAt(int64_t state) const { return states_ + state * StateFloats(padded_dim_); }
+  float* QueryAt(int64_t row) const { return queries_ + row * widths_.query; }
+  float* StateAt(int64_t state) const { return states_ + state * widths_.state_floats(); }
   PartialState SplitState(int64_t state) const {
     float* at = StateAt(state);
-    return {at[padded_dim_], at[padded_dim_ + 1], at};
+    return {at[widths_.out], at[widths_.out + 1], at};
   }
   float* Out(const AttentionTask& task, int row) const {
     return task.out + row / task.group_ratio * task.out_query_stride +
-           static_cast<int64_t>(row % task.group_ratio) * head_dim_;
+           static_cast<int64_t>(row % task.group_ratio) * widths_.out_dim;
   }
 
-  // Scaled copy of one query row, padded with zeros.
+  // Scaled copy of one query row, its parts padded with zeros.
   void LoadQuery(const AttentionTask& task, int row, float* q) const {
     const float* from = task.q + row / task.group_ratio * task.q_query_stride +
-                        static_cast<int64_t>(row % task.group_ratio) * head_dim_;
-    const float scale = scale_;  // in a register: q might be the memory of scale_
-    for (int c = 0; c < head_dim_; ++c) q[c] = from[c] * scale;
-    if (!task.view.to_query.is_identity()) Rotate(task.view.to_query, head_dim_, q);
-    for (int c = head_dim_; c < padded_dim_; ++c) q[c] = 0.0f;
+                        static_cast<int64_t>(row % task.group_ratio) * widths_.head_dim;
+    const float scale = scale_;         // in a register: q might be the memory of scale_
+    const int first = widths_.out_dim;  // values that come before any padding
+    for (int c = 0; c < first; ++c) q[c] = from[c] * scale;
+    if (!task.view.to_query.is_identity()) Rotate(task.view.to_query, first, q);
+    std::fill(q + first, q + widths_.query, 0.0f);
+    for (int c = first; c < widths_.head_dim; ++c) q[widths_.out + c - first] = from[c] * scale;
   }
 
   void Finish(const AttentionTask& task, int row, const PartialState& state) const {
     float* const out = Out(task, row);
-    kernels_.finish(state, head_dim_, out);
-    if (!task.view.to_value.is_identity()) RotateBack(task.view.to_value, head_dim_, out);
+    kernels_.finish(state, widths_.out_dim, out);
+    if (!task.view.to_value.is_identity()) RotateBack(task.view.to_value, widths_.out_dim, out);
     if (task.probabilities != nullptr) FinishProbabilities(task, row, state);
   }
 
@@ -146,9 +172,19 @@ class Step {
         task.probabilities + row * task.probability_stride + bound.segment.first_position;
   }
 
+  // Attention of some rows over one segment.
+  void Attend(const BoundSegment& bound, SegmentRows& rows, ThreadMemory& m) const {
+    if (!widths_.is_latent()) {
+      kernels_.segment(bound.segment, rows, *m.scratch);
+      return;
+    }
+    if (m.decoded != bound.index) DecodeLatents(bound.segment, m.latents);
+    m.decoded = bound.index;
+    latent_kernels_.segment(bound.segment, m.latents, rows, *m.scratch);
+  }
+
   // One segment for all rows of its readers, which leave a state each.
-  void RunSplit(const AttentionPlan::Item& item, int next, SegmentWindow& window,
-                const ThreadMemory& m) {
+  void RunSplit(const AttentionPlan::Item& item, int next, SegmentWindow& window, ThreadMemory& m) {
     BoundSegment& bound = window.Move(item.segment, next);
     const Segment* const after = bound.segment.next;
     const auto readers = plan_.readers().subspan(static_cast<size_t>(item.first),
@@ -171,10 +207,10 @@ class Step {
       }
       left -= rows.rows;
       bound.segment.next = left > 0 ? nullptr : after;  // the last rows ask for it
-      kernels_.segment(bound.segment, rows, *m.scratch);
+      Attend(bound, rows, m);
       for (int r = 0; r < rows.rows; ++r) {
-        rows.out[r].weighted[padded_dim_] = rows.out[r].max;
-        rows.out[r].weighted[padded_dim_ + 1] = rows.out[r].sum;
+        rows.out[r].weighted[widths_.out] = rows.out[r].max;
+        rows.out[r].weighted[widths_.out + 1] = rows.out[r].sum;
       }
     }
     for (const auto& done : readers) {
@@ -187,7 +223,7 @@ class Step {
     for (int row = 0; row < t.rows; ++row) {
       PartialState all = SplitState(t.first_state + row);
       for (int s = 1; s < t.num_segments; ++s) {
-        kernels_.merge(all, SplitState(t.first_state + int64_t{s} * t.rows + row), padded_dim_);
+        kernels_.merge(all, SplitState(t.first_state + int64_t{s} * t.rows + row), widths_.out);
       }
       Finish(tasks_[static_cast<size_t>(index)], row, all);
     }
@@ -195,14 +231,14 @@ class Step {
 
   // Some rows of a task through all of its segments.
   void RunWhole(const AttentionPlan::Item& item, int next, SegmentWindow& window,
-                const ThreadMemory& m) const {
+                ThreadMemory& m) const {
     const AttentionTask& task = tasks_[static_cast<size_t>(item.task)];
     const AttentionPlan::PlannedTask& t = plan_.tasks()[static_cast<size_t>(item.task)];
     PartialState running[kItemRows];
     const int count = item.end - item.first;
     for (int r = 0; r < count; ++r) {
-      LoadQuery(task, item.first + r, m.q + r * padded_dim_);
-      running[r] = {0.0f, 0.0f, m.running + r * padded_dim_};
+      LoadQuery(task, item.first + r, m.q + r * widths_.query);
+      running[r] = {0.0f, 0.0f, m.running + r * widths_.out};
     }
     for (int i = 0; i < t.num_segments; ++i) {
       const int segment = t.first_segment + i;
@@ -212,15 +248,15 @@ class Step {
         SegmentRows rows;
         rows.rows = RowsOfGroup(count - first);
         for (int r = 0; r < rows.rows; ++r) {
-          rows.q[r] = m.q + (first + r) * padded_dim_;
+          rows.q[r] = m.q + (first + r) * widths_.query;
           SetRow(task, item.first + first + r, bound, rows, r);
-          rows.out[r].weighted = m.segment + r * padded_dim_;
+          rows.out[r].weighted = m.segment + r * widths_.out;
         }
         const bool last = first + rows.rows == count;
         bound.segment.next = last ? after : nullptr;
-        kernels_.segment(bound.segment, rows, *m.scratch);
+        Attend(bound, rows, m);
         for (int r = 0; r < rows.rows; ++r) {
-          kernels_.merge(running[first + r], rows.out[r], padded_dim_);
+          kernels_.merge(running[first + r], rows.out[r], widths_.out);
         }
         first += rows.rows;
       }
@@ -232,11 +268,12 @@ class Step {
 
   std::span<const AttentionTask> tasks_;
   AttentionPlan& plan_;
-  const int head_dim_, padded_dim_;
+  const AttentionWidths widths_;
   const float scale_;
   float* const queries_;
   float* const states_;
   const AttentionKernels& kernels_;
+  const LatentKernels& latent_kernels_;
 };
 
 // Pages before RoPE are read with the tables of their positions, or not at all.
@@ -255,6 +292,32 @@ Status CheckRope(std::span<const AttentionTask> tasks, int head_dim) {
             "keys are stored before RoPE (prerope), but their pages begin at position " +
             std::to_string(run.first_position) + ", not at a multiple of 64");
       }
+    }
+  }
+  return Status::Ok();
+}
+
+// How decoded tokens lie is common to a call.
+Status CheckLatents(std::span<const AttentionTask> tasks, int head_dim) {
+  for (const AttentionTask& task : tasks) {
+    const HeadView& view = task.view;
+    const int expected_k = head_dim - view.latent_dim;
+    const int expected_v = view.latent_dim == 0 ? head_dim : view.latent_dim;
+    if (view.latent_dim != tasks[0].view.latent_dim) {
+      return Status::InvalidArgument("attention tasks have latents of different sizes");
+    }
+    if (view.latent_dim != 0 && !(view.to_query.is_identity() && view.to_value.is_identity())) {
+      return Status::InvalidArgument(
+          "a latent is K and V in one: neither of them can be rotated alone");
+    }
+    for (const Run& run : view.runs) {
+      if (run.empty()) continue;
+      const int k = run.layout->k.head_dim, v = run.layout->v.head_dim;
+      if (k == expected_k && v == expected_v) continue;
+      return Status::InvalidArgument(
+          "attention of " + std::to_string(head_dim) + " channels, " +
+          std::to_string(view.latent_dim) + " of them a latent, cannot read pages of " +
+          std::to_string(k) + " channels of K and " + std::to_string(v) + " of V");
     }
   }
   return Status::Ok();
@@ -279,7 +342,7 @@ Status CheckProbabilities(std::span<const AttentionTask> tasks) {
 }  // namespace
 
 Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int threads,
-                                   int padded_dim) try {
+                                   const AttentionWidths& widths) try {
   plan_.Update(tasks, threads);
   const auto grow = [](AlignedBuffer& buffer, int64_t floats) {
     const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
@@ -287,12 +350,12 @@ Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int thr
     KVANT_ASSIGN_OR_RETURN(buffer, AlignedBuffer::Create(bytes));
     return Status::Ok();
   };
-  KVANT_RETURN_IF_ERROR(grow(queries_, plan_.split_rows() * padded_dim));
-  KVANT_RETURN_IF_ERROR(grow(states_, plan_.states() * StateFloats(padded_dim)));
+  KVANT_RETURN_IF_ERROR(grow(queries_, plan_.split_rows() * widths.query));
+  KVANT_RETURN_IF_ERROR(grow(states_, plan_.states() * widths.state_floats()));
   thread_scratch_.resize(std::max(thread_scratch_.size(), static_cast<size_t>(threads)));
   for (AlignedBuffer& buffer : thread_scratch_) {
-    if (buffer.bytes() >= ThreadBytes(padded_dim)) continue;
-    KVANT_ASSIGN_OR_RETURN(buffer, AlignedBuffer::Create(ThreadBytes(padded_dim)));
+    if (buffer.bytes() >= ThreadBytes(widths)) continue;
+    KVANT_ASSIGN_OR_RETURN(buffer, AlignedBuffer::Create(ThreadBytes(widths)));
     std::fill_n(buffer.data(), buffer.bytes(), std::byte{0});
   }
   return Status::Ok();
@@ -304,9 +367,11 @@ Status AttentionWorkspace::Prepare(std::span<const AttentionTask> tasks, int thr
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace) {
   KVANT_RETURN_IF_ERROR(CheckRope(tasks, head_dim));
+  KVANT_RETURN_IF_ERROR(CheckLatents(tasks, head_dim));
   KVANT_RETURN_IF_ERROR(CheckProbabilities(tasks));
-  KVANT_RETURN_IF_ERROR(workspace.Prepare(tasks, pool.threads(), PaddedDim(head_dim)));
-  Step step(tasks, workspace.plan_, head_dim, softmax_scale, workspace.queries_.as<float>(),
+  const AttentionWidths widths(head_dim, tasks.empty() ? 0 : tasks[0].view.latent_dim);
+  KVANT_RETURN_IF_ERROR(workspace.Prepare(tasks, pool.threads(), widths));
+  Step step(tasks, workspace.plan_, widths, softmax_scale, workspace.queries_.as<float>(),
             workspace.states_.as<float>());
   pool.Run([&](int thread) {
     step.Work(thread, workspace.thread_scratch_[static_cast<size_t>(thread)]);

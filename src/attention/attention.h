@@ -40,6 +40,8 @@ struct PartialState {
   float* weighted;  // [padded_dim] sum of 2^(score - max) * v
 };
 
+struct AttentionWidths;  // attention.cc
+
 // Plan and buffers of Attend, kept between calls; they grow with the largest call seen.
 class AttentionWorkspace {
  public:
@@ -49,7 +51,7 @@ class AttentionWorkspace {
  private:
   friend Status Attend(ThreadPool&, std::span<const AttentionTask>, int, float,
                        AttentionWorkspace&);
-  Status Prepare(std::span<const AttentionTask> tasks, int threads, int padded_dim);
+  Status Prepare(std::span<const AttentionTask> tasks, int threads, const AttentionWidths& widths);
 
   AttentionPlan plan_;
   AlignedBuffer queries_;  // of split tasks
@@ -59,7 +61,9 @@ class AttentionWorkspace {
 
 // Runs all tasks. head_dim is common to all; softmax_scale is usually 1 / sqrt(head_dim). A query
 // at position t sees the visible tokens at positions <= t of its view; it must see at least one.
-// kInvalidArgument names what a view of keys before RoPE lacks.
+// Where views have a latent (HeadView::latent_dim), head_dim counts it and the RoPE key, and what
+// a query gets has the latent's channels.
+// kInvalidArgument names what a view of keys before RoPE lacks, and pages of other sizes.
 // kOutOfMemory leaves `out` unspecified and the workspace usable.
 Status Attend(ThreadPool& pool, std::span<const AttentionTask> tasks, int head_dim,
               float softmax_scale, AttentionWorkspace& workspace);

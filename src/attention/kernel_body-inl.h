@@ -194,21 +194,6 @@ inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, S
            [&](auto nr) { SoftmaxFold<decltype(nr)::value>(segment, rows, lines, stream, s); });
 }
 
-// Scores of the tokens that a row sees, for rows that ask for them: Softmax is about to replace
-// them.
-inline void HandOverScores(const Segment& segment, const SegmentRows& rows,
-                           const SegmentScratch& s) {
-  const int last = segment.num_blocks - 1;
-  for (int r = 0; r < rows.rows; ++r) {
-    if (rows.scores[r] == nullptr) continue;
-    const int begin = VisibleBegin(segment, 0, rows.begin[r]);
-    const int end = last * kPageTokens + VisibleEnd(segment, last, rows.end[r]);
-    if (begin >= end) continue;
-    std::memcpy(rows.scores[r] + begin, s.scores[r] + begin,
-                static_cast<size_t>(end - begin) * sizeof(float));
-  }
-}
-
 void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {
   Stream stream(segment);
   ScoreSegment(segment, rows, stream, s);

@@ -1,4 +1,5 @@
-// 2^x and the softmax of one segment. Included by kernel_body-inl.h inside an anonymous namespace.
+// 2^x and the softmax of one segment. Included by kernel_body-inl.h and latent-inl.h inside an
+// anonymous namespace.
 
 // 2^x for x <= 0; below -100 it stays 2^-100 (8e-31), so that no product becomes subnormal.
 // 2^r on [-1/2, 1/2] by the polynomial of degree 5 with the least relative error, 7.5e-8 (Remez);
@@ -69,4 +70,19 @@ inline void SoftmaxRow(const Segment& segment, int row_begin, int row_end, float
                    keep(at, KeepLanes(Exp2(Sub(Load(at), max)), first, end, Zero()));
                  });
   out.sum = ReduceAdd(sum);
+}
+
+// Scores of the tokens that a row sees, for rows that ask for them: the softmax is about to replace
+// them.
+inline void HandOverScores(const Segment& segment, const SegmentRows& rows,
+                           const SegmentScratch& s) {
+  const int last = segment.num_blocks - 1;
+  for (int r = 0; r < rows.rows; ++r) {
+    if (rows.scores[r] == nullptr) continue;
+    const int begin = VisibleBegin(segment, 0, rows.begin[r]);
+    const int end = last * kPageTokens + VisibleEnd(segment, last, rows.end[r]);
+    if (begin >= end) continue;
+    std::memcpy(rows.scores[r] + begin, s.scores[r] + begin,
+                static_cast<size_t>(end - begin) * sizeof(float));
+  }
 }

@@ -16,7 +16,7 @@ struct AttentionTask {
   int64_t window_tokens = 0;   // a query sees this many tokens, its own included; 0: all
   const float* q = nullptr;    // [queries][group_ratio][head_dim]
   int64_t q_query_stride = 0;  // values from one query to the next
-  float* out = nullptr;        // [queries][group_ratio][head_dim], heads contiguous
+  float* out = nullptr;        // [queries][group_ratio][head_dim], or latent_dim; heads contiguous
   int64_t out_query_stride = 0;
 
   // Optional: each row's probabilities. [queries][group_ratio] rows of probability_stride floats,

@@ -1,4 +1,5 @@
-// How accumulators are tiled. Included by kernel_body-inl.h inside an anonymous namespace.
+// How accumulators are tiled. Included by kernel_body-inl.h and latent-inl.h inside an anonymous
+// namespace.
 
 // Calls fn(0), fn(1), ... fn(N - 1) with constants. A loop would do, but g++ 12 unrolls some loops
 // only after it has put the arrays that they index into memory: an f16 page then takes twice as

@@ -1,0 +1,26 @@
+// Multi-head latent attention at the neon level. Standard headers come first: nothing shared with
+// other files may be instantiated behind the anonymous namespace (see kvant_module.cmake).
+#include <arm_neon.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "attention/latent_kernels.h"
+
+namespace kvant {
+namespace {
+
+// The vectors come before what is built on them.
+// clang-format off
+#include "attention/vec_neon-inl.h"
+#include "attention/latent-inl.h"
+// clang-format on
+
+}  // namespace
+
+const LatentKernels kLatentNeon = {WidenSide, AttendLatents};
+
+}  // namespace kvant
