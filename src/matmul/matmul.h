@@ -36,4 +36,10 @@ void MatMul(ThreadPool& pool, const PackedMatrix& weights, const Activations& in
 void MatMulMany(ThreadPool& pool, std::span<const PackedMatrix* const> weights,
                 const Activations& inputs, std::span<const MatMulOutput> outs);
 
+// Heads with a matrix each, in one fork-join: input t meets weights[t % n] alone, and gives row
+// t / n of its output. The inputs are [rows][n] vectors.
+// REQUIRES: n = weights.size() = outs.size() divides inputs.tokens(), each pair as for MatMul.
+void MatMulEach(ThreadPool& pool, std::span<const PackedMatrix* const> weights,
+                const Activations& inputs, std::span<const MatMulOutput> outs);
+
 }  // namespace kvant

@@ -411,6 +411,45 @@ TEST_F(MatMulTest, ManyMatricesInOneCallMatchOneAtATime) {
   }
 }
 
+// 3 heads' inputs one after another, in every mode: head h meets matrix h alone.
+TEST_F(MatMulTest, MatricesOfHeadsMeetTheirOwnInputs) {
+  const int64_t cols = 64;
+  const PackedMatrix matrices[] = {
+      Pack(RandomGrouped(40, cols, {4, 32, 0, true}, true, 31)),
+      PackFloats(40, cols, RandomFloats(40 * cols, 32)),
+      Pack(RandomGrouped(40, cols, {8, 32, 128, false}, true, 33)),
+  };
+  const int64_t heads = std::ssize(matrices), rows = matrices[0].rows();
+  for (const int64_t tokens : {1, 5, 600}) {  // the last: more than one pass
+    const std::vector<float> x = RandomFloats(tokens * heads * cols, 34);
+    for (const ActivationMode mode : {ActivationMode::kInt8, ActivationMode::kFloat}) {
+      const auto pool = MakePool(3);
+      auto a = Activations::Create(tokens * heads, cols, mode);
+      ASSERT_TRUE(a.ok());
+      a->Set(*pool, x.data(), cols, tokens * heads, cols);
+      std::vector<float> out(tokens * heads * rows, kGuard);
+      std::vector<const PackedMatrix*> weights;
+      std::vector<MatMulOutput> outputs;
+      for (int64_t h = 0; h < heads; ++h) {
+        weights.push_back(&matrices[h]);
+        outputs.push_back({out.data() + h * rows, heads * rows});
+      }
+      MatMulEach(*pool, weights, *a, outputs);
+      for (int64_t h = 0; h < heads; ++h) {
+        std::vector<float> own, got;
+        for (int64_t t = 0; t < tokens; ++t) {
+          const auto at = x.begin() + (t * heads + h) * cols;
+          own.insert(own.end(), at, at + cols);
+          const auto result = out.begin() + (t * heads + h) * rows;
+          got.insert(got.end(), result, result + rows);
+        }
+        EXPECT_TRUE(SameBits(got, Multiply(matrices[h], own, tokens, mode)))
+            << "head " << h << " tokens " << tokens;
+      }
+    }
+  }
+}
+
 TEST(MatMulIsa, AvxVnniRunsWhereTheCpuHasIt) {
   if (!IsaAvailable(Isa::kAvxVnni)) GTEST_SKIP() << "this CPU has no AVX-VNNI; compiled, not run";
   EXPECT_TRUE(SetActiveIsa(Isa::kAvxVnni).ok());
