@@ -48,6 +48,7 @@ std::vector<LayerStatistics> MakeStatistics(const Model::Impl& model) {
 Result<Calibration> Calibrate(const Model& model, std::span<const int32_t> text,
                               const CalibrateOptions& options, const RunControl& control) {
   KVANT_RETURN_IF_ERROR(CheckOptions(text, options));
+  KVANT_RETURN_IF_ERROR(CheckHasHeadKeys(model.impl().config, "a calibration"));
   const int64_t length = options.sequence_tokens;
   const int64_t sequences =
       std::min(options.max_tokens, static_cast<int64_t>(text.size())) / length;

@@ -51,6 +51,24 @@ class CalibrateToyModel : public ::testing::Test {
   std::shared_ptr<const Calibration> calibration_;
 };
 
+// Its heads have no keys and values of their own.
+TEST(Calibrate, AModelWhoseHeadsShareALatentIsRefused) {
+  ToyShape shape;
+  shape.architecture = "deepseek2";
+  shape.rope_dims = 8;
+  shape.latent_dim = 32;
+  shape.plain_dim = 12;
+  shape.value_dim = 10;
+  const Result<Model> model = ToyModel(shape).Load("calibrate_latent");
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Status status = Calibrate(*model, ToyTokens(300, model->vocab_size()),
+                                  {.max_tokens = 256, .sequence_tokens = 128})
+                            .status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("share one latent (deepseek2)"), std::string::npos)
+      << status.message();
+}
+
 TEST_F(CalibrateToyModel, IsCompleteAndTheSameEveryTime) {
   EXPECT_TRUE(CheckCalibration(*calibration_).ok()) << CheckCalibration(*calibration_).message();
   EXPECT_EQ(calibration_->model_hash, model_->file_hash());

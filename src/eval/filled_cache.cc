@@ -63,7 +63,7 @@ Status FilledCache::Fill(size_t sequence, int64_t count, const RandomTokens& tok
     for (int h = 0; h < g.kv_heads; ++h, ++head) {
       const float* const k = tokens.Rows(Side::kK, head, position);
       const float* const v = tokens.Rows(Side::kV, head, position);
-      KVANT_RETURN_IF_ERROR(cache_->Append(id, layer, h, k, g.head_dim, v, g.head_dim, count));
+      KVANT_RETURN_IF_ERROR(cache_->Append(id, layer, h, k, g.k_channels(), v, g.v_channels(), count));
       KVANT_RETURN_IF_ERROR(cache_->Seal(id, layer, h));
       cache_->Release(id, layer, h);
     }
@@ -90,16 +90,15 @@ void FilledCache::AddTasks(int layer, const float* q, float* out, float* probabi
     const int64_t position = cache_->length(sequences_[i]) - 1;
     for (int head = 0; head < g.kv_heads; ++head) {
       const int64_t first_row = static_cast<int64_t>(i) * g.q_heads + head * g.group_ratio();
-      const int64_t first = first_row * g.head_dim;
       AttentionTask task;
       task.view = View(i, layer, head);
       task.first_position = position;
       task.queries = 1;
       task.group_ratio = g.group_ratio();
-      task.q = q + first;
+      task.q = q + first_row * g.head_dim;
       task.q_query_stride = int64_t{g.q_heads} * g.head_dim;
-      task.out = out + first;
-      task.out_query_stride = task.q_query_stride;
+      task.out = out + first_row * g.v_channels();
+      task.out_query_stride = int64_t{g.q_heads} * g.v_channels();
       task.probability_stride = position + 1;
       if (probabilities != nullptr) {
         task.probabilities = probabilities + first_row * task.probability_stride;

@@ -44,7 +44,7 @@ class FilledCache {
   HeadView View(size_t sequence, int layer, int kv_head) const;
 
   // The newest token's queries against one layer, for every sequence and KV head.
-  //   q, out         [sequences][q_heads][head_dim]
+  //   q, out         [sequences][q_heads][head_dim]; with a latent, out has its channels
   //   probabilities  [sequences][q_heads][tokens], or null
   void AddTasks(int layer, const float* q, float* out, float* probabilities,
                 std::vector<AttentionTask>* tasks) const;

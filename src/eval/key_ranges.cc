@@ -63,6 +63,7 @@ Result<KeyRanges> MeasureKeyRanges(const Model& model, std::span<const int32_t> 
                                    " tokens without the first " +
                                    std::to_string(options.skip_tokens));
   }
+  KVANT_RETURN_IF_ERROR(CheckHasHeadKeys(model.impl().config, "a picture of the keys"));
   SessionOptions session_options{.kv = {},
                                  .context_tokens = tokens,
                                  .threads = options.threads,

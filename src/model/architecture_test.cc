@@ -1,4 +1,4 @@
-// What qwen2, qwen3 and gemma3 do beyond llama, against their forward pass in double.
+// What qwen2, qwen3, gemma3 and deepseek2 do beyond llama, against their forward pass in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,6 +47,19 @@ std::vector<std::vector<float>> LogitsOf(const Model& model, std::span<const int
   return rows;
 }
 
+// A latent of 32 channels, or of one that is no multiple of a vector's lanes.
+ToyShape Latent(int latent_dim = 32, int latent_q_dim = 0, bool joint_heads = false) {
+  ToyShape shape;
+  shape.architecture = "deepseek2";
+  shape.rope_dims = 8;
+  shape.latent_dim = latent_dim;
+  shape.latent_q_dim = latent_q_dim;
+  shape.plain_dim = 12;
+  shape.value_dim = 10;
+  shape.joint_heads = joint_heads;
+  return shape;
+}
+
 struct ArchitectureCase {
   const char* name;
   ToyShape shape;
@@ -76,6 +89,9 @@ INSTANTIATE_TEST_SUITE_P(
                     ArchitectureCase{"Qwen2OneKvHead", With(Shape("qwen2"), 6, 1, 20)},
                     ArchitectureCase{"Qwen3", Shape("qwen3")},
                     ArchitectureCase{"Qwen3WideHeads", With(Shape("qwen3"), 4, 2, 64)},
+                    ArchitectureCase{"DeepSeek2", Latent()},
+                    ArchitectureCase{"DeepSeek2QueryRank", Latent(32, 24)},
+                    ArchitectureCase{"DeepSeek2JointHeads", Latent(36, 20, true)},
                     ArchitectureCase{"Gemma3", Shape("gemma3", 23)},
                     ArchitectureCase{"Gemma3WindowOfAPage", Shape("gemma3", 64)},
                     ArchitectureCase{"Gemma3WindowAcrossPages", Shape("gemma3", 100)},
@@ -101,6 +117,9 @@ TEST(Architectures, EveryPartOfThemMatters) {
   matters(Shape("qwen2"), "biases", [](ToyMath& m) { m.qkv_biases = false; });
   matters(Shape("qwen2"), "pairs", [](ToyMath& m) { m.half_pairs = false; });
   matters(Shape("qwen3"), "norms", [](ToyMath& m) { m.qk_norms = false; });
+  matters(Latent(32, 24), "latent_norms", [](ToyMath& m) { m.latent_norms = false; });
+  matters(Latent(), "rope_keys", [](ToyMath& m) { m.rope_keys = false; });
+  matters(Latent(), "latent_pairs", [](ToyMath& m) { m.half_pairs = true; });
   matters(gemma, "gelu", [](ToyMath& m) { m.gelu = false; });
   matters(gemma, "post_norms", [](ToyMath& m) { m.post_norms = false; });
   matters(gemma, "embedding", [](ToyMath& m) { m.scaled_embedding = false; });

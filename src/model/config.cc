@@ -26,6 +26,7 @@ struct Architecture {
   // Layers attend within a window, but for every n-th; those with one have a rope of their own.
   int64_t full_attention_every = 0;
   float window_rope_base = 0;
+  bool latent_attention = false;
 };
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .rope_pairs = RopePairs::kNeighbours},
@@ -38,6 +39,7 @@ constexpr Architecture kArchitectures[] = {
      .scales_embedding = true,
      .full_attention_every = 6,
      .window_rope_base = 10000},
+    {.name = "deepseek2", .rope_pairs = RopePairs::kNeighbours, .latent_attention = true},
 };
 
 // Gemma 3 27B divides its queries by the root of embedding / heads where all others, its smaller
@@ -101,9 +103,11 @@ class ConfigReader {
     return Status::Ok();
   }
 
+  bool Has(std::string_view name) const { return file_.FindEntry(Key(name)) != nullptr; }
+
   // The same, for a key that may be missing: *out then stays as it is.
   Status ReadOptional(std::string_view name, uint32_t high, int* out) const {
-    return file_.FindEntry(Key(name)) == nullptr ? Status::Ok() : Read(name, high, out);
+    return Has(name) ? Read(name, high, out) : Status::Ok();
   }
 
   Status ReadFloatInRange(std::string_view name, float low, float high, float* out) const {
@@ -114,7 +118,7 @@ class ConfigReader {
   }
 
   Status ReadOptionalFloat(std::string_view name, float low, float high, float* out) const {
-    if (file_.FindEntry(Key(name)) == nullptr) return Status::Ok();
+    if (!Has(name)) return Status::Ok();
     return ReadFloatInRange(name, low, high, out);
   }
 
@@ -205,14 +209,48 @@ Status ReadHeads(const ConfigReader& reader, ModelConfig& config) {
   return Status::Ok();
 }
 
-Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& config) {
-  config.rope_dims = config.head_dim;
+Status CheckRopeDims(const ConfigReader& reader, int rope_dims, int most) {
+  if (rope_dims <= most && rope_dims % 2 == 0) return Status::Ok();
+  return Status::Corrupt("key '" + reader.Key("rope.dimension_count") + "' is " +
+                         std::to_string(rope_dims) + ", not an even number up to the head size " +
+                         std::to_string(most));
+}
+
+// Heads that share a latent. Files say what a head multiplies as key_length and value_length, or,
+// where those are the sizes of what is cached, under names of their own.
+Status ReadLatentHeads(const ConfigReader& reader, ModelConfig& config) {
+  config.kv_heads = 1;
+  int key_length = 0;
+  KVANT_RETURN_IF_ERROR(reader.Read("attention.head_count", kMaxHeads, &config.q_heads));
+  KVANT_RETURN_IF_ERROR(reader.Read("attention.kv_lora_rank", kMaxHeadDim, &config.latent_dim));
   KVANT_RETURN_IF_ERROR(
-      reader.ReadOptional("rope.dimension_count", kMaxHeadDim, &config.rope_dims));
-  if (config.rope_dims > config.head_dim || config.rope_dims % 2 != 0) {
-    return Status::Corrupt(
-        "key '" + reader.Key("rope.dimension_count") + "' is " + std::to_string(config.rope_dims) +
-        ", not an even number up to the head size " + std::to_string(config.head_dim));
+      reader.ReadOptional("attention.q_lora_rank", kMaxWidth, &config.latent_q_dim));
+  KVANT_RETURN_IF_ERROR(reader.Read("rope.dimension_count", kMaxHeadDim, &config.rope_dims));
+  const bool has_own = reader.Has("attention.key_length_mla");
+  const std::string suffix = has_own ? "_mla" : "";
+  KVANT_RETURN_IF_ERROR(reader.Read("attention.key_length" + suffix, kMaxHeadDim, &key_length));
+  KVANT_RETURN_IF_ERROR(
+      reader.Read("attention.value_length" + suffix, kMaxHeadDim, &config.value_dim));
+  KVANT_RETURN_IF_ERROR(CheckRopeDims(reader, config.rope_dims, key_length - 1));
+  config.plain_dim = key_length - config.rope_dims;
+  config.head_dim = config.latent_dim + config.rope_dims;
+  int cached = config.head_dim;
+  if (has_own) {
+    KVANT_RETURN_IF_ERROR(reader.ReadOptional("attention.key_length", kMaxHeadDim, &cached));
+  }
+  if (cached == config.head_dim) return Status::Ok();
+  return Status::Corrupt(
+      "key '" + reader.Key("attention.key_length") + "' is " + std::to_string(cached) +
+      ", not the sum of '" + reader.Key("attention.kv_lora_rank") + "' and '" +
+      reader.Key("rope.dimension_count") + "', " + std::to_string(config.head_dim));
+}
+
+Status ReadRope(const GgufFile& file, const ConfigReader& reader, ModelConfig& config) {
+  if (config.latent_dim == 0) {
+    config.rope_dims = config.head_dim;
+    KVANT_RETURN_IF_ERROR(
+        reader.ReadOptional("rope.dimension_count", kMaxHeadDim, &config.rope_dims));
+    KVANT_RETURN_IF_ERROR(CheckRopeDims(reader, config.rope_dims, config.head_dim));
   }
   RopeSpec& rope = config.ropes.emplace_back();
   KVANT_RETURN_IF_ERROR(reader.ReadOptionalFloat("rope.freq_base", 1.0f, 1e12f, &rope.base));
@@ -251,7 +289,9 @@ Result<std::vector<int64_t>> ReadWindows(const ConfigReader& reader,
 Status ReadAttention(const ConfigReader& reader, const Architecture& architecture,
                      ModelConfig& config) {
   const bool is_27b = architecture.scales_embedding && config.layers == kGemma27bLayers;
-  const int divisor = is_27b ? config.embedding / config.q_heads : config.head_dim;
+  const int divisor = is_27b                   ? config.embedding / config.q_heads
+                      : config.latent_dim != 0 ? config.plain_dim + config.rope_dims
+                                               : config.head_dim;
   config.softmax_scale = 1.0f / std::sqrt(static_cast<float>(divisor));
   KVANT_RETURN_IF_ERROR(
       reader.ReadOptionalFloat("attention.scale", 1e-4f, 1e2f, &config.softmax_scale));
@@ -308,7 +348,8 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   KVANT_RETURN_IF_ERROR(reader.ReadFloatInRange("attention.layer_norm_rms_epsilon", 1e-12f, 0.1f,
                                                 &config.rms_epsilon));
   config.context_tokens = context_tokens;
-  KVANT_RETURN_IF_ERROR(ReadHeads(reader, config));
+  KVANT_RETURN_IF_ERROR(architecture->latent_attention ? ReadLatentHeads(reader, config)
+                                                       : ReadHeads(reader, config));
   KVANT_RETURN_IF_ERROR(ReadRope(file, reader, config));
   KVANT_RETURN_IF_ERROR(ReadAttention(reader, *architecture, config));
   if (architecture->scales_embedding) {

@@ -29,8 +29,8 @@ struct ModelConfig {
   int feed_forward = 0;  // values inside the feed-forward network
   int q_heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;
-  int vocab = 0;  // tokens
+  int head_dim = 0;  // of the cache: with a latent, that and the channels that rotate
+  int vocab = 0;     // tokens
   int64_t context_tokens = 0;
   float rms_epsilon = 0;
   float softmax_scale = 0;
@@ -40,13 +40,22 @@ struct ModelConfig {
   bool qk_norms = false;    // every head of q and k is normed before it rotates
   bool post_norms = false;  // what attention and the feed-forward network add is normed too
   int rope_dims = 0;        // the first channels of a head, the ones that rotate
+  // Multi-head latent attention (KvGeometry::latent_dim); 0 where there is none.
+  int latent_dim = 0;
+  int latent_q_dim = 0;  // what queries are computed from; 0: the residual stream
+  int plain_dim = 0;     // channels of a head's query that do not rotate; the others follow them
+  int value_dim = 0;     // channels that a head makes of its latent
   RopePairs rope_pairs = RopePairs::kNeighbours;
   std::vector<RopeSpec> ropes;         // [0] of layers without a window, [1] of those with one
   std::vector<int64_t> layer_windows;  // [layers] tokens seen, a token itself included; 0: all
 
+  KvGeometry geometry() const { return {layers, kv_heads, head_dim, q_heads, latent_dim}; }
   int q_values() const { return q_heads * head_dim; }
-  int kv_values() const { return kv_heads * head_dim; }
-  KvGeometry geometry() const { return {layers, kv_heads, head_dim, q_heads}; }
+  int k_values() const { return kv_heads * geometry().k_channels(); }
+  int v_values() const { return kv_heads * geometry().v_channels(); }
+  // What attention gives a token, and what of that the output projection takes.
+  int attention_values() const { return q_heads * geometry().v_channels(); }
+  int output_values() const { return latent_dim == 0 ? attention_values() : q_heads * value_dim; }
   size_t rope_of(int layer) const { return layer_windows[static_cast<size_t>(layer)] != 0; }
 };
 

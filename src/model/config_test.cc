@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/toy_model_for_test.h"
@@ -102,6 +103,43 @@ TEST(Config, TheOldNameOfLinearScalingIsKnown) {
   EXPECT_EQ(Read(toy)->ropes[0].position_scale, 2.0f);
 }
 
+ToyModel DeepSeek() {
+  ToyShape shape;
+  shape.architecture = "deepseek2";
+  shape.rope_dims = 8;
+  shape.latent_dim = 32;
+  shape.latent_q_dim = 20;
+  shape.plain_dim = 12;
+  shape.value_dim = 10;
+  return ToyModel(shape);
+}
+
+TEST(Config, HeadsOfALatentHaveSizesOfTheirOwn) {
+  ToyModel toy = DeepSeek();
+  const Result<ModelConfig> config = Read(toy);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->geometry(), (KvGeometry{2, 1, 40, 4, 32}));
+  EXPECT_EQ(config->latent_q_dim, 20);
+  EXPECT_EQ(config->plain_dim, 12);
+  EXPECT_EQ(config->value_dim, 10);
+  EXPECT_EQ(config->rope_dims, 8);
+  EXPECT_EQ(config->output_values(), 40);
+  EXPECT_EQ(config->softmax_scale, 1.0f / std::sqrt(20.0f));  // of a head's key, not the latent
+  // Older files have those sizes under the usual names, and as many KV heads as heads.
+  toy.numbers.erase("deepseek2.attention.key_length_mla");
+  toy.numbers.erase("deepseek2.attention.value_length_mla");
+  toy.numbers["deepseek2.attention.key_length"] = 20;
+  toy.numbers["deepseek2.attention.value_length"] = 10;
+  toy.numbers["deepseek2.attention.head_count_kv"] = 4;
+  toy.numbers.erase("deepseek2.attention.q_lora_rank");
+  const Result<ModelConfig> older = Read(toy);
+  ASSERT_TRUE(older.ok()) << older.status().message();
+  EXPECT_EQ(older->geometry(), config->geometry());
+  EXPECT_EQ(older->plain_dim, 12);
+  EXPECT_EQ(older->value_dim, 10);
+  EXPECT_EQ(older->latent_q_dim, 0);
+}
+
 // A file that says something impossible, or something that kvant does not compute.
 struct BadConfig {
   const char* name;
@@ -114,7 +152,8 @@ struct BadConfig {
 class BadConfigs : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(BadConfigs, AreRefusedByName) {
-  ToyModel toy;
+  ToyModel toy =
+      std::string_view(GetParam().key).starts_with("deepseek2") ? DeepSeek() : ToyModel();
   GetParam().change(toy);
   const Result<ModelConfig> config = Read(toy);
   ASSERT_FALSE(config.ok());
@@ -210,6 +249,18 @@ const BadConfig kBadConfigs[] = {
      "llama.attention.causal", "feature"},
     {"SoftCap", Float("llama.attn_logit_softcapping", 50.0f), kUnsupported,
      "llama.attn_logit_softcapping", "50"},
+    {"NoLatent", Without("deepseek2.attention.kv_lora_rank"), StatusCode::kNotFound,
+     "deepseek2.attention.kv_lora_rank", "missing"},
+    {"NoRopeOfALatent", Without("deepseek2.rope.dimension_count"), StatusCode::kNotFound,
+     "deepseek2.rope.dimension_count", "missing"},
+    {"NothingButRope", Number("deepseek2.attention.key_length_mla", 8), kCorrupt,
+     "deepseek2.rope.dimension_count", "up to the head size 7"},
+    {"CachedSizeOfAnotherLatent", Number("deepseek2.attention.key_length", 48), kCorrupt,
+     "deepseek2.attention.key_length", "48, not the sum"},
+    {"ExpertsOfALatent", Number("deepseek2.expert_count", 64), kUnsupported,
+     "deepseek2.expert_count", "64"},
+    {"Yarn", [](ToyModel& t) { t.strings["deepseek2.rope.scaling.type"] = "yarn"; }, kUnsupported,
+     "deepseek2.rope.scaling.type", "'yarn'"},
 };
 INSTANTIATE_TEST_SUITE_P(Config, BadConfigs, testing::ValuesIn(kBadConfigs),
                          [](const auto& param) { return param.param.name; });

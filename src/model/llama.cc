@@ -45,10 +45,18 @@ Status Llama::Allocate(ActivationMode mode) {
     int64_t columns;
   };
   const int64_t embedding = config_.embedding, feed_forward = config_.feed_forward;
-  const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
-  const Part parts[] = {{&x_, embedding},       {&delta_, embedding}, {&normed_, embedding},
-                        {&q_, q_values},        {&k_, kv_values},     {&v_, kv_values},
-                        {&gate_, feed_forward}, {&up_, feed_forward}, {&attention_, q_values}};
+  const bool has_latent = config_.latent_dim != 0;
+  const int64_t outputs = config_.output_values();
+  const Part parts[] = {{&x_, embedding},
+                        {&delta_, embedding},
+                        {&normed_, embedding},
+                        {&q_, config_.q_values()},
+                        {&k_, config_.k_values()},
+                        {&v_, config_.v_values()},
+                        {&gate_, feed_forward},
+                        {&up_, feed_forward},
+                        {&attention_, config_.attention_values()},
+                        {&values_, has_latent ? outputs : 0}};
   constexpr int64_t kPad = kAlignment / sizeof(float);
   int64_t values = 0;
   for (const Part& part : parts) values += (max_rows_ * part.columns + kPad - 1) / kPad * kPad;
@@ -61,7 +69,12 @@ Status Llama::Allocate(ActivationMode mode) {
   }
   KVANT_ASSIGN_OR_RETURN(
       activations_,
-      Activations::Create(max_rows_, std::max({embedding, q_values, feed_forward}), mode));
+      Activations::Create(max_rows_, std::max({embedding, outputs, feed_forward}), mode));
+  if (!has_latent) {
+    values_ = attention_;
+    return Status::Ok();
+  }
+  KVANT_ASSIGN_OR_RETURN(latent_heads_, LatentHeads::Create(config_, mode, max_rows_));
   return Status::Ok();
 }
 
@@ -135,9 +148,7 @@ Status Llama::RunLayers(std::span<const StepPart> parts, const std::atomic<bool>
     if (i + 1 == config_.layers) KeepWantedRows(parts);
     KVANT_RETURN_IF_ERROR(AttendAll(parts, i));
     ReleaseKv(parts, i);
-    const int64_t rows = static_cast<int64_t>(rows_.size());
-    activations_.Set(pool_, attention_, config_.q_values(), rows, config_.q_values());
-    MatMul(pool_, layer.attention_output, activations_, delta_, config_.embedding);
+    ProjectOutput(layer);
     AddAndNorm(&layer.attention_post_norm, layer.feed_forward_norm);
     FeedForward(layer);
     post_norm = &layer.feed_forward_post_norm;
@@ -186,7 +197,11 @@ void Llama::FinishHeads(int64_t row, int64_t values, const std::vector<float>& b
 }
 
 void Llama::ProjectQkv(const LayerWeights& layer, const RopeTable& rope) {
-  const int64_t q_values = config_.q_values(), kv_values = config_.kv_values();
+  if (latent_heads_) {
+    latent_heads_->Project(pool_, layer, rope, activations_, q_, k_, v_);
+    return;
+  }
+  const int64_t q_values = config_.q_values(), kv_values = config_.k_values();
   const PackedMatrix* const matrices[] = {&layer.q, &layer.k, &layer.v};
   const MatMulOutput outs[] = {{q_, q_values}, {k_, kv_values}, {v_, kv_values}};
   MatMulMany(pool_, matrices, activations_, outs);
@@ -199,18 +214,26 @@ void Llama::ProjectQkv(const LayerWeights& layer, const RopeTable& rope) {
   });
 }
 
+void Llama::ProjectOutput(const LayerWeights& layer) {
+  const int64_t n = config_.output_values(), rows = static_cast<int64_t>(rows_.size());
+  if (latent_heads_) latent_heads_->Expand(pool_, layer, attention_, rows, values_);
+  activations_.Set(pool_, values_, n, rows, n);
+  MatMul(pool_, layer.attention_output, activations_, delta_, config_.embedding);
+}
+
 Status Llama::StoreKv(std::span<const StepPart> parts, int layer) {
-  const int64_t stride = config_.kv_values(), heads = config_.kv_heads;
+  const int64_t heads = config_.kv_heads;
+  const int64_t k_values = config_.k_values(), v_values = config_.v_values();
   const auto store = [&](int64_t begin, int64_t end) {  // of (part, head), head the faster
     int64_t item = 0, row = 0;
     for (const StepPart& part : parts) {
       const int64_t tokens = static_cast<int64_t>(part.tokens.size());
       for (int head = 0; head < heads; ++head, ++item) {
         if (item < begin || item >= end) continue;
-        const int64_t at = row * stride + head * config_.head_dim;
+        const float* const k = k_ + row * k_values + head * (k_values / heads);
+        const float* const v = v_ + row * v_values + head * (v_values / heads);
         Status& status = statuses_[static_cast<size_t>(item)];
-        status =
-            cache_.Append(part.sequence, layer, head, k_ + at, stride, v_ + at, stride, tokens);
+        status = cache_.Append(part.sequence, layer, head, k, k_values, v, v_values, tokens);
         if (status.ok()) status = cache_.Seal(part.sequence, layer, head);
       }
       row += tokens;
@@ -263,19 +286,18 @@ Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
 }
 
 void Llama::AddTasks(SequenceId sequence, int layer, int64_t begin, int64_t end, int64_t row) {
-  const int64_t stride = config_.q_values();
-  const int group_ratio = config_.q_heads / config_.kv_heads;
-  for (int head = 0; head < config_.kv_heads; ++head) {
-    const int64_t at = row * stride + int64_t{head} * group_ratio * config_.head_dim;
+  const int64_t q_values = config_.q_values(), out_values = config_.attention_values();
+  const int64_t kv_heads = config_.kv_heads;
+  for (int head = 0; head < kv_heads; ++head) {
     tasks_.push_back({.view = cache_.View(sequence, layer, head, begin / cache_.page_tokens()),
                       .first_position = begin,
                       .queries = static_cast<int>(end - begin),
-                      .group_ratio = group_ratio,
+                      .group_ratio = static_cast<int>(config_.q_heads / kv_heads),
                       .window_tokens = config_.layer_windows[static_cast<size_t>(layer)],
-                      .q = q_ + at,
-                      .q_query_stride = stride,
-                      .out = attention_ + at,
-                      .out_query_stride = stride});
+                      .q = q_ + row * q_values + head * (q_values / kv_heads),
+                      .q_query_stride = q_values,
+                      .out = attention_ + row * out_values + head * (out_values / kv_heads),
+                      .out_query_stride = out_values});
   }
 }
 

@@ -1,5 +1,5 @@
 // Llama: the forward pass of a llama-family transformer over a cache: llama itself, qwen2, qwen3,
-// gemma3, as the config says what each does beyond the first.
+// gemma3, deepseek2, as the config says what each does beyond the first.
 //
 // A step is a batch of parts: some sequences, each with the tokens that follow it. Every matrix is
 // read once a step for all of them. What a row gets does not depend on the other rows, so results
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "matmul/activations.h"
 #include "matmul/matmul.h"
 #include "model/config.h"
+#include "model/latent_heads.h"
 #include "model/rope.h"
 #include "model/weights.h"
 
@@ -37,7 +39,8 @@ struct StepPart {
   bool newest_only = false;
 };
 
-// What a layer of a step asks and stores, after the rotation by position: rows as in the step.
+// What a layer of a step asks and stores, after the rotation by position: rows as in the step. Of
+// models with a latent there is none.
 struct LayerVectors {
   int layer = 0;
   int64_t rows = 0;
@@ -73,7 +76,7 @@ class Llama {
   void Logits(const float* hidden, int64_t rows, float* out);
 
   // Called in every layer of every step from then on, by the thread that runs the step; its vectors
-  // are valid for the call. An empty observer: none.
+  // are valid for the call. An empty observer: none. REQUIRES: the model has no latent.
   void Observe(LayerObserver observer) { observer_ = std::move(observer); }
 
   // Called in every layer of every step from then on, for the queries of one page after another,
@@ -108,6 +111,8 @@ class Llama {
   // quantised.
   void AddAndNorm(const std::vector<float>* post_norm, const std::vector<float>& weight);
   void ProjectQkv(const LayerWeights& layer, const RopeTable& rope);
+  // What attention gave the rows, on its way into the residual stream: delta_.
+  void ProjectOutput(const LayerWeights& layer);
   // Bias, norm and rotation of the heads of one row of q or k.
   void FinishHeads(int64_t row, int64_t values, const std::vector<float>& bias,
                    const std::vector<float>& norm, const RopeTable& rope, float* heads) const;
@@ -135,6 +140,7 @@ class Llama {
   ThreadPool& pool_;
   Cache& cache_;
   std::vector<RopeTable> ropes_;  // as in the config
+  std::optional<LatentHeads> latent_heads_;
   Activations activations_;
   AttentionWorkspace workspace_;
   LayerObserver observer_;
@@ -147,9 +153,10 @@ class Llama {
   float* delta_ = nullptr;      // [max_rows][embedding] what a block adds to it
   float* normed_ = nullptr;     // [max_rows][embedding]
   float* q_ = nullptr;          // [max_rows][q_heads * head_dim]
-  float* k_ = nullptr;          // [max_rows][kv_heads * head_dim]
-  float* v_ = nullptr;          // [max_rows][kv_heads * head_dim]
-  float* attention_ = nullptr;  // [max_rows][q_heads * head_dim]
+  float* k_ = nullptr;          // [max_rows][k_values()] of the config
+  float* v_ = nullptr;          // [max_rows][v_values()]
+  float* attention_ = nullptr;  // [max_rows][attention_values()]
+  float* values_ = nullptr;     // [max_rows][output_values()]; attention_ where there is no latent
   float* gate_ = nullptr;       // [max_rows][feed_forward]
   float* up_ = nullptr;         // [max_rows][feed_forward]
 

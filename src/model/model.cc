@@ -31,6 +31,14 @@ Result<Model::Impl> LoadImpl(const GgufFile& file, const ModelOptions& options, 
 
 }  // namespace
 
+Status CheckHasHeadKeys(const ModelConfig& config, std::string_view what) {
+  if (config.latent_dim == 0) return Status::Ok();
+  return Status::Unsupported(std::string(what) +
+                             " looks at the keys and values of each head, and the heads of this "
+                             "model share one latent (" +
+                             config.architecture + ")");
+}
+
 int ThreadCount(int threads) {
   return threads != 0 ? threads
                       : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "kvant/model.h"
 #include "model/chat_template.h"
@@ -24,6 +25,9 @@ struct Model::Impl {
   bool float_activations;
   std::unique_ptr<LazyKeyBalance> key_balance = std::make_unique<LazyKeyBalance>();
 };
+
+// kUnsupported where all heads share a latent: `what` looks at the keys and values of each head.
+Status CheckHasHeadKeys(const ModelConfig& config, std::string_view what);
 
 // `threads` as options give it: 0 stands for one a core.
 int ThreadCount(int threads);

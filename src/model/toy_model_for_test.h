@@ -30,6 +30,10 @@ struct ToyShape {
   int rope_dims = 16;
   bool tied = false;
   int window_tokens = 0;  // of gemma3
+  // Of deepseek2, which heeds neither kv_heads nor head_dim.
+  int latent_dim = 0, latent_q_dim = 0;  // the second 0: queries come from the residual stream
+  int plain_dim = 0, value_dim = 0;      // of a head
+  bool joint_heads = false;              // keys and values of all heads are one tensor
 };
 
 // Everything that will be in the file; tests change what they like before they write it.
@@ -42,16 +46,13 @@ struct ToyModel {
   explicit ToyModel(const ToyShape& shape_in = {}, uint64_t seed = 1) : shape(shape_in) {
     RandomStream random(seed);
     const int64_t e = shape.embedding, f = shape.feed_forward, vocab = shape.vocab;
-    const int64_t q = shape.q_heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
     numbers = {{Key("block_count"), shape.layers},
                {Key("context_length"), 512},
                {Key("embedding_length"), shape.embedding},
                {Key("feed_forward_length"), shape.feed_forward},
                {Key("attention.head_count"), shape.q_heads},
-               {Key("attention.head_count_kv"), shape.kv_heads},
-               {Key("attention.key_length"), shape.head_dim},
-               {Key("attention.value_length"), shape.head_dim},
                {Key("rope.dimension_count"), shape.rope_dims}};
+    shape.latent_dim == 0 ? AddHeadKeys() : AddLatentKeys();
     if (shape.window_tokens != 0) numbers[Key("attention.sliding_window")] = shape.window_tokens;
     floats = {{Key("attention.layer_norm_rms_epsilon"), 1e-5f}, {Key("rope.freq_base"), 1000.0f}};
     strings = {{"general.architecture", shape.architecture},
@@ -64,10 +65,7 @@ struct ToyModel {
     for (int layer = 0; layer < shape.layers; ++layer) {
       const std::string block = "blk." + std::to_string(layer) + ".";
       Add(block + "attn_norm.weight", {e}, 1.0, random);
-      Add(block + "attn_q.weight", {e, q}, 2.0, random);  // sharp enough for attention to matter
-      Add(block + "attn_k.weight", {e, kv}, 2.0, random);
-      Add(block + "attn_v.weight", {e, kv}, 1.0, random);
-      Add(block + "attn_output.weight", {q, e}, 1.0, random);
+      shape.latent_dim == 0 ? AddHeads(block, random) : AddLatentHeads(block, random);
       Add(block + "ffn_norm.weight", {e}, 1.0, random);
       Add(block + "ffn_gate.weight", {e, f}, 1.0, random);
       Add(block + "ffn_up.weight", {e, f}, 1.0, random);
@@ -77,6 +75,52 @@ struct ToyModel {
   }
 
   std::string Key(const std::string& name) const { return shape.architecture + "." + name; }
+
+  void AddHeadKeys() {
+    numbers[Key("attention.head_count_kv")] = shape.kv_heads;
+    numbers[Key("attention.key_length")] = shape.head_dim;
+    numbers[Key("attention.value_length")] = shape.head_dim;
+  }
+  // As files have them today: the usual names say what is cached.
+  void AddLatentKeys() {
+    numbers[Key("attention.head_count_kv")] = 1;
+    numbers[Key("attention.kv_lora_rank")] = shape.latent_dim;
+    if (shape.latent_q_dim != 0) numbers[Key("attention.q_lora_rank")] = shape.latent_q_dim;
+    numbers[Key("attention.key_length")] = shape.latent_dim + shape.rope_dims;
+    numbers[Key("attention.value_length")] = shape.latent_dim;
+    numbers[Key("attention.key_length_mla")] = shape.plain_dim + shape.rope_dims;
+    numbers[Key("attention.value_length_mla")] = shape.value_dim;
+  }
+
+  void AddHeads(const std::string& block, RandomStream& random) {
+    const int64_t e = shape.embedding;
+    const int64_t q = shape.q_heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
+    Add(block + "attn_q.weight", {e, q}, 2.0, random);  // sharp enough for attention to matter
+    Add(block + "attn_k.weight", {e, kv}, 2.0, random);
+    Add(block + "attn_v.weight", {e, kv}, 1.0, random);
+    Add(block + "attn_output.weight", {q, e}, 1.0, random);
+  }
+  void AddLatentHeads(const std::string& block, RandomStream& random) {
+    const int64_t e = shape.embedding, heads = shape.q_heads, latent = shape.latent_dim;
+    const int64_t plain = shape.plain_dim, rope = shape.rope_dims, value = shape.value_dim;
+    if (shape.latent_q_dim == 0) {
+      Add(block + "attn_q.weight", {e, heads * (plain + rope)}, 2.0, random);
+    } else {
+      const int64_t low = shape.latent_q_dim;
+      Add(block + "attn_q_a.weight", {e, low}, 1.0, random);
+      Add(block + "attn_q_a_norm.weight", {low}, 1.0, random);
+      Add(block + "attn_q_b.weight", {low, heads * (plain + rope)}, 2.0, random);
+    }
+    Add(block + "attn_kv_a_mqa.weight", {e, latent + rope}, 2.0, random);
+    Add(block + "attn_kv_a_norm.weight", {latent}, 1.0, random);
+    if (shape.joint_heads) {
+      Add(block + "attn_kv_b.weight", {latent, heads * (plain + value)}, 1.5, random);
+    } else {
+      Add(block + "attn_k_b.weight", {plain, latent, heads}, 2.0, random);
+      Add(block + "attn_v_b.weight", {latent, value, heads}, 1.0, random);
+    }
+    Add(block + "attn_output.weight", {heads * value, e}, 1.0, random);
+  }
 
   // What an architecture has in a layer beyond llama.
   void AddExtras(const std::string& block, RandomStream& random) {

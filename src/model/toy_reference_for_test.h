@@ -24,11 +24,13 @@ struct ToyMath {
   int64_t window_tokens = 0;  // that a token sees, itself included; 0: all
   int full_every = 1;         // every n-th layer has no window
   double window_rope_base = 0;
+  // Of a latent: whether it is normed, as are what queries are made of; whether keys turn.
+  bool latent_norms = true, rope_keys = true;
 
   static ToyMath Of(const ToyShape& shape) {
     const std::string& name = shape.architecture;
     const bool gemma = name == "gemma3";
-    return {.half_pairs = name != "llama",
+    return {.half_pairs = name != "llama" && name != "deepseek2",
             .qkv_biases = name == "qwen2",
             .qk_norms = gemma || name == "qwen3",
             .post_norms = gemma,
@@ -120,13 +122,14 @@ class ToyReference {
     }
     return angle;
   }
-  void Rope(Row& heads, int64_t position, bool window) const {
+  // Turns the channels from `first` on in each vector of `length` channels.
+  void Rope(Row& vectors, size_t length, size_t first, int64_t position, bool window) const {
     const size_t pairs = static_cast<size_t>(s_.rope_dims) / 2;
-    for (size_t h = 0; h < heads.size(); h += static_cast<size_t>(s_.head_dim)) {
+    for (size_t h = first; h < vectors.size(); h += length) {
       for (size_t i = 0; i < pairs; ++i) {
         const double angle = Angle(static_cast<int>(i), position, window);
-        double& a = heads[h + (math_.half_pairs ? i : 2 * i)];
-        double& b = heads[h + (math_.half_pairs ? i + pairs : 2 * i + 1)];
+        double& a = vectors[h + (math_.half_pairs ? i : 2 * i)];
+        double& b = vectors[h + (math_.half_pairs ? i + pairs : 2 * i + 1)];
         const double c = std::cos(angle), s = std::sin(angle), even = a, odd = b;
         a = even * c - odd * s;
         b = even * s + odd * c;
@@ -149,20 +152,70 @@ class ToyReference {
       const Row out = Norm(tensor + "_norm.weight", Row(head, head + d));
       std::copy(out.begin(), out.end(), head);
     }
-    Rope(heads, position, window);
+    Rope(heads, static_cast<size_t>(d), 0, position, window);
     return heads;
+  }
+  Row LatentNorm(const std::string& name, const Row& x) const {
+    return math_.latent_norms ? Norm(name, x) : x;
+  }
+  // Multi-head latent attention as its paper defines it: every head makes its own keys and values
+  // of the latent.
+  Row LatentQueries(const std::string& block, const Row& normed, int64_t position) const {
+    Row q = s_.latent_q_dim == 0
+                ? Multiply(block + "attn_q.weight", normed)
+                : Multiply(block + "attn_q_b.weight",
+                           LatentNorm(block + "attn_q_a_norm.weight",
+                                      Multiply(block + "attn_q_a.weight", normed)));
+    const size_t plain = static_cast<size_t>(s_.plain_dim);
+    Rope(q, plain + static_cast<size_t>(s_.rope_dims), plain, position, false);
+    return q;
+  }
+  // What head h makes of channel c of the latent for channel i of its keys or values.
+  double LatentWeight(const std::string& block, bool is_key, size_t h, size_t i, size_t c) const {
+    const size_t latent = static_cast<size_t>(s_.latent_dim);
+    const size_t plain = static_cast<size_t>(s_.plain_dim);
+    const size_t value = static_cast<size_t>(s_.value_dim);
+    if (s_.joint_heads) {
+      const size_t row = h * (plain + value) + (is_key ? i : plain + i);
+      return Values(block + "attn_kv_b.weight")[row * latent + c];
+    }
+    return is_key ? Values(block + "attn_k_b.weight")[(h * latent + c) * plain + i]
+                  : Values(block + "attn_v_b.weight")[(h * value + i) * latent + c];
+  }
+  void ExpandLatent(const std::string& block, const Row& normed, int64_t position, Row& k,
+                    Row& v) const {
+    const Row joint = Multiply(block + "attn_kv_a_mqa.weight", normed);
+    const Row latent = LatentNorm(block + "attn_kv_a_norm.weight",
+                                  Row(joint.begin(), joint.begin() + s_.latent_dim));
+    Row turned(joint.begin() + s_.latent_dim, joint.end());
+    if (math_.rope_keys) Rope(turned, turned.size(), 0, position, false);
+    const auto make = [&](bool is_key, size_t h, int channels, Row& to) {
+      for (size_t i = 0; i < static_cast<size_t>(channels); ++i) {
+        double sum = 0;
+        for (size_t c = 0; c < latent.size(); ++c) {
+          sum += LatentWeight(block, is_key, h, i, c) * latent[c];
+        }
+        to.push_back(sum);
+      }
+    };
+    for (size_t h = 0; h < static_cast<size_t>(s_.q_heads); ++h) {
+      make(true, h, s_.plain_dim, k);
+      k.insert(k.end(), turned.begin(), turned.end());
+      make(false, h, s_.value_dim, v);
+    }
   }
   // Causal attention of all heads of one position to the keys from `first` on.
   Row Attend(const Row& q, const std::vector<Row>& k, const std::vector<Row>& v, size_t first,
              size_t position, std::vector<Row>& mass) const {
-    const size_t d = static_cast<size_t>(s_.head_dim);
-    Row out(q.size());
-    for (size_t h = 0; h < q.size() / d; ++h) {
-      const size_t kv = h / static_cast<size_t>(s_.q_heads / s_.kv_heads) * d;
+    const size_t q_heads = static_cast<size_t>(s_.q_heads), d = q.size() / q_heads;
+    const size_t kv_heads = k[0].size() / d, v_dim = v[0].size() / kv_heads;
+    Row out(q_heads * v_dim);
+    for (size_t h = 0; h < q_heads; ++h) {
+      const size_t kv = h / (q_heads / kv_heads);
       Row weights(position + 1 - first);
       for (size_t t = first; t <= position; ++t) {
         double& weight = weights[t - first];
-        for (size_t c = 0; c < d; ++c) weight += q[h * d + c] * k[t][kv + c];
+        for (size_t c = 0; c < d; ++c) weight += q[h * d + c] * k[t][kv * d + c];
         weight /= std::sqrt(static_cast<double>(d));
       }
       const double top = *std::max_element(weights.begin(), weights.end());
@@ -170,7 +223,9 @@ class ToyReference {
       for (double& w : weights) sum += w = std::exp(w - top);
       for (size_t t = first; t <= position; ++t) {
         mass[h][t] += weights[t - first] / sum;
-        for (size_t c = 0; c < d; ++c) out[h * d + c] += weights[t - first] / sum * v[t][kv + c];
+        for (size_t c = 0; c < v_dim; ++c) {
+          out[h * v_dim + c] += weights[t - first] / sum * v[t][kv * v_dim + c];
+        }
       }
     }
     return out;
@@ -191,6 +246,11 @@ class ToyReference {
     std::vector<Row> q, k, v;
     for (size_t t = 0; t < x.size(); ++t) {
       const Row normed = Norm(block + "attn_norm.weight", x[t]);
+      if (s_.latent_dim != 0) {
+        q.push_back(LatentQueries(block, normed, static_cast<int64_t>(t)));
+        ExpandLatent(block, normed, static_cast<int64_t>(t), k.emplace_back(), v.emplace_back());
+        continue;
+      }
       q.push_back(ProjectRotated(block + "attn_q", normed, static_cast<int64_t>(t), window));
       k.push_back(ProjectRotated(block + "attn_k", normed, static_cast<int64_t>(t), window));
       v.push_back(Project(block + "attn_v", normed));

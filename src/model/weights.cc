@@ -1,9 +1,9 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 #include <string_view>
+
+#include "model/weight_tensors.h"
 
 namespace kvant {
 namespace {
@@ -12,6 +12,10 @@ constexpr std::string_view kEmbedding = "token_embd.weight";
 constexpr std::string_view kOutput = "output.weight";
 constexpr std::string_view kOutputNorm = "output_norm.weight";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
+// What heads make of a latent: its keys and values in one tensor, or, ready to be used the other
+// way round, apart.
+constexpr std::string_view kLatentHeads = "attn_kv_b";
+constexpr std::string_view kLatentKeys = "attn_k_b", kLatentValues = "attn_v_b";
 
 std::string LayerTensor(int layer, std::string_view name, std::string_view kind = ".weight") {
   return "blk." + std::to_string(layer) + "." + std::string(name) + std::string(kind);
@@ -25,15 +29,15 @@ struct LayerVector {
 };
 
 std::vector<LayerVector> LayerVectors(const ModelConfig& config) {
-  const int64_t q = config.q_values(), kv = config.kv_values();
+  const int64_t q = config.q_values(), k = config.k_values(), v = config.v_values();
   constexpr std::string_view kWeight = ".weight", kBias = ".bias";
   std::vector<LayerVector> vectors = {
       {"attn_norm", kWeight, &LayerWeights::attention_norm, config.embedding},
       {"ffn_norm", kWeight, &LayerWeights::feed_forward_norm, config.embedding}};
   if (config.qkv_biases) {
     vectors.insert(vectors.end(), {{"attn_q", kBias, &LayerWeights::q_bias, q},
-                                   {"attn_k", kBias, &LayerWeights::k_bias, kv},
-                                   {"attn_v", kBias, &LayerWeights::v_bias, kv}});
+                                   {"attn_k", kBias, &LayerWeights::k_bias, k},
+                                   {"attn_v", kBias, &LayerWeights::v_bias, v}});
   }
   if (config.qk_norms) {
     vectors.insert(vectors.end(),
@@ -46,171 +50,136 @@ std::vector<LayerVector> LayerVectors(const ModelConfig& config) {
         {{"post_attention_norm", kWeight, &LayerWeights::attention_post_norm, config.embedding},
          {"post_ffw_norm", kWeight, &LayerWeights::feed_forward_post_norm, config.embedding}});
   }
+  if (config.latent_dim != 0) {
+    vectors.push_back({"attn_kv_a_norm", kWeight, &LayerWeights::latent_norm, config.latent_dim});
+  }
+  if (config.latent_q_dim != 0) {
+    vectors.push_back({"attn_q_a_norm", kWeight, &LayerWeights::q_a_norm, config.latent_q_dim});
+  }
   return vectors;
 }
 
-std::string ShapeText(int64_t columns, int64_t rows) {
-  return rows == 0 ? "[" + std::to_string(columns) + "]"
-                   : "[" + std::to_string(columns) + ", " + std::to_string(rows) + "]";
-}
-
-std::string ShapeText(const GgufTensor& tensor) {
-  std::string text;
-  for (int i = 0; i < tensor.n_dims; ++i) {
-    text += (i == 0 ? "[" : ", ") + std::to_string(tensor.dims[static_cast<size_t>(i)]);
-  }
-  return text + "]";
-}
-
-// Checks the tensors that a forward pass needs, remembering which they were.
-class TensorChecker {
- public:
-  explicit TensorChecker(const GgufFile& file) : file_(file) {}
-
-  // rows == 0: a vector of `columns` values.
-  Status Check(std::string_view name, int64_t columns, int64_t rows) {
-    KVANT_ASSIGN_OR_RETURN(const GgufTensor* tensor, file_.GetTensor(name));
-    known_.insert(tensor->name);
-    const bool shape = tensor->dims[0] == columns &&
-                       tensor->dims[1] == std::max<int64_t>(rows, 1) && tensor->dims[2] == 1 &&
-                       tensor->dims[3] == 1;
-    if (!shape) {
-      return Status::Corrupt("tensor '" + std::string(name) + "' has shape " + ShapeText(*tensor) +
-                             " where the metadata ask for " + ShapeText(columns, rows));
-    }
-    const WeightTypeInfo& info = InfoOf(tensor->type);
-    if (!info.decodable) {
-      return Status::Unsupported("tensor '" + std::string(name) + "' has type " +
-                                 std::string(info.name) +
-                                 ", which kvant does not compute with; possible: F32 F16 BF16 Q4_0 "
-                                 "Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K");
-    }
-    return Status::Ok();
-  }
-
-  // A tensor that nobody asked for is a part of the model that would be left out in silence.
-  Status RefuseOthers() const {
-    for (const GgufTensor& tensor : file_.tensors()) {
-      if (known_.contains(tensor.name)) continue;
-      return Status::Unsupported("tensor " + QuoteUntrusted(tensor.name) +
-                                 " has no place in this forward pass");
-    }
-    return Status::Ok();
-  }
-
- private:
-  const GgufFile& file_;
-  std::set<std::string_view> known_;
+// A matrix of every layer.
+struct LayerMatrix {
+  std::string_view name;
+  PackedMatrix LayerWeights::*matrix;
+  int64_t columns, rows;
 };
+
+std::vector<LayerMatrix> LayerMatrices(const ModelConfig& config) {
+  const int64_t embedding = config.embedding, feed_forward = config.feed_forward;
+  std::vector<LayerMatrix> matrices = {
+      {"attn_output", &LayerWeights::attention_output, config.output_values(), embedding},
+      {"ffn_gate", &LayerWeights::gate, embedding, feed_forward},
+      {"ffn_up", &LayerWeights::up, embedding, feed_forward},
+      {"ffn_down", &LayerWeights::down, feed_forward, embedding}};
+  if (config.latent_dim == 0) {
+    matrices.insert(matrices.end(), {{"attn_q", &LayerWeights::q, embedding, config.q_values()},
+                                     {"attn_k", &LayerWeights::k, embedding, config.k_values()},
+                                     {"attn_v", &LayerWeights::v, embedding, config.v_values()}});
+    return matrices;
+  }
+  const int64_t q = int64_t{config.q_heads} * (config.plain_dim + config.rope_dims);
+  matrices.push_back({"attn_kv_a_mqa", &LayerWeights::kv_a, embedding, config.head_dim});
+  if (config.latent_q_dim == 0) {
+    matrices.push_back({"attn_q", &LayerWeights::q, embedding, q});
+  } else {
+    matrices.push_back({"attn_q_a", &LayerWeights::q_a, embedding, config.latent_q_dim});
+    matrices.push_back({"attn_q_b", &LayerWeights::q, config.latent_q_dim, q});
+  }
+  return matrices;
+}
+
+// What the heads of one layer make of its latent.
+Status CheckLatentHeads(const GgufFile& file, const ModelConfig& config, int layer,
+                        TensorChecker& checker) {
+  const int64_t latent = config.latent_dim, plain = config.plain_dim, value = config.value_dim;
+  const std::string together = LayerTensor(layer, kLatentHeads);
+  if (file.FindTensor(together) != nullptr) {
+    return checker.Check(together, {latent, config.q_heads * (plain + value)});
+  }
+  KVANT_RETURN_IF_ERROR(
+      checker.Check(LayerTensor(layer, kLatentKeys), {plain, latent, config.q_heads}));
+  return checker.Check(LayerTensor(layer, kLatentValues), {latent, value, config.q_heads});
+}
 
 Status CheckTensors(const GgufFile& file, const ModelConfig& config) {
   TensorChecker checker(file);
-  const int64_t embedding = config.embedding, feed_forward = config.feed_forward;
-  KVANT_RETURN_IF_ERROR(checker.Check(kEmbedding, embedding, config.vocab));
-  KVANT_RETURN_IF_ERROR(checker.Check(kOutputNorm, embedding, 0));
+  KVANT_RETURN_IF_ERROR(checker.Check(kEmbedding, {config.embedding, config.vocab}));
+  KVANT_RETURN_IF_ERROR(checker.Check(kOutputNorm, {config.embedding}));
   if (file.FindTensor(kOutput) != nullptr) {
-    KVANT_RETURN_IF_ERROR(checker.Check(kOutput, embedding, config.vocab));
+    KVANT_RETURN_IF_ERROR(checker.Check(kOutput, {config.embedding, config.vocab}));
   }
   if (file.FindTensor(kRopeFactors) != nullptr) {
-    KVANT_RETURN_IF_ERROR(checker.Check(kRopeFactors, config.rope_dims / 2, 0));
+    KVANT_RETURN_IF_ERROR(checker.Check(kRopeFactors, {config.rope_dims / 2}));
   }
-  struct Expected {
-    std::string_view name;
-    int64_t columns, rows;
-  };
-  const Expected expected[] = {
-      {"attn_q", embedding, config.q_values()},  {"attn_k", embedding, config.kv_values()},
-      {"attn_v", embedding, config.kv_values()}, {"attn_output", config.q_values(), embedding},
-      {"ffn_gate", embedding, feed_forward},     {"ffn_up", embedding, feed_forward},
-      {"ffn_down", feed_forward, embedding}};
   for (int layer = 0; layer < config.layers; ++layer) {
-    for (const Expected& tensor : expected) {
+    for (const LayerMatrix& matrix : LayerMatrices(config)) {
       KVANT_RETURN_IF_ERROR(
-          checker.Check(LayerTensor(layer, tensor.name), tensor.columns, tensor.rows));
+          checker.Check(LayerTensor(layer, matrix.name), {matrix.columns, matrix.rows}));
     }
     for (const LayerVector& vector : LayerVectors(config)) {
       KVANT_RETURN_IF_ERROR(
-          checker.Check(LayerTensor(layer, vector.name, vector.kind), vector.size, 0));
+          checker.Check(LayerTensor(layer, vector.name, vector.kind), {vector.size}));
+    }
+    if (config.latent_dim != 0) {
+      KVANT_RETURN_IF_ERROR(CheckLatentHeads(file, config, layer, checker));
     }
   }
   return checker.RefuseOthers();
 }
 
-Status NameTensor(const GgufTensor& tensor, const Status& status) {
-  return {status.code(), "tensor '" + std::string(tensor.name) + "': " + status.message()};
+// From one tensor, rows [head][plain, value] of the latent's columns: keys are turned round.
+Status SplitLatentHeads(const TensorPacker& packer, const ModelConfig& config,
+                        std::string_view name, LayerWeights& weights) {
+  const int64_t latent = config.latent_dim, plain = config.plain_dim, value = config.value_dim;
+  std::vector<float> values;
+  KVANT_RETURN_IF_ERROR(packer.ReadValues(name, &values));
+  for (int64_t head = 0; head < config.q_heads; ++head) {
+    const int64_t first_row = head * (plain + value);
+    const auto turned = [&](int64_t row, float* out) {
+      for (int64_t c = 0; c < plain; ++c) {
+        out[c] = values[static_cast<size_t>((first_row + c) * latent + row)];
+      }
+      return Status::Ok();
+    };
+    KVANT_ASSIGN_OR_RETURN(weights.absorb.emplace_back(),
+                           PackedMatrix::CreateFloat(latent, plain, turned));
+    KVANT_RETURN_IF_ERROR(
+        packer.PackRows(name, first_row + plain, value, &weights.expand.emplace_back()));
+  }
+  return Status::Ok();
 }
 
-// Packs tensors whose presence and shape were checked.
-class Packer {
- public:
-  Packer(const GgufFile& file, ThreadPool& pool) : file_(file), pool_(pool) {}
-
-  Status Pack(std::string_view name, PackedMatrix* out) const {
-    const GgufTensor& tensor = *file_.FindTensor(name);
-    const GroupTraits traits = GroupTraitsOf(tensor.type);
-    Result<PackedMatrix> matrix = traits.group == 0 ? PackFloat(tensor) : PackGrouped(tensor);
-    if (!matrix.ok()) return NameTensor(tensor, matrix.status());
-    *out = std::move(matrix).value();
-    return Status::Ok();
+Status PackLatentHeads(const TensorPacker& packer, const ModelConfig& config, int layer,
+                       LayerWeights& weights) {
+  const std::string together = LayerTensor(layer, kLatentHeads);
+  if (packer.Has(together)) return SplitLatentHeads(packer, config, together, weights);
+  for (int64_t head = 0; head < config.q_heads; ++head) {
+    KVANT_RETURN_IF_ERROR(packer.PackRows(LayerTensor(layer, kLatentKeys), head * config.latent_dim,
+                                          config.latent_dim, &weights.absorb.emplace_back()));
+    KVANT_RETURN_IF_ERROR(packer.PackRows(LayerTensor(layer, kLatentValues),
+                                          head * config.value_dim, config.value_dim,
+                                          &weights.expand.emplace_back()));
   }
+  return Status::Ok();
+}
 
-  Status ReadVector(std::string_view name, std::vector<float>* out) const {
-    const GgufTensor& tensor = *file_.FindTensor(name);
-    out->resize(static_cast<size_t>(tensor.values()));
-    KVANT_RETURN_IF_ERROR(
-        Dequantize(tensor.type, tensor.data.data(), tensor.values(), out->data()));
-    for (size_t i = 0; i < out->size(); ++i) {
-      if (std::isfinite((*out)[i])) continue;
-      return NameTensor(tensor, Status::Corrupt("value " + std::to_string(i) + " is not finite"));
-    }
-    return Status::Ok();
-  }
-
- private:
-  static const std::byte* Row(const GgufTensor& tensor, int64_t row) {
-    return tensor.data.data() + static_cast<int64_t>(tensor.data.size()) / tensor.rows() * row;
-  }
-
-  Result<PackedMatrix> PackFloat(const GgufTensor& tensor) const {
-    const FloatRowSource source = [&tensor](int64_t row, float* out) {
-      return Dequantize(tensor.type, Row(tensor, row), tensor.row_values(), out);
-    };
-    return PackedMatrix::CreateFloat(tensor.rows(), tensor.row_values(), source, &pool_);
-  }
-
-  Result<PackedMatrix> PackGrouped(const GgufTensor& tensor) const {
-    const GroupTraits traits = GroupTraitsOf(tensor.type);
-    const GroupedSpec spec = {traits.bits, traits.group, traits.zero, traits.has_offset};
-    const GroupedRowSource source = [&tensor](int64_t row, const GroupedRow& out) {
-      return UnpackGroups(tensor.type, Row(tensor, row), tensor.row_values(), out.codes, out.scales,
-                          out.offsets);
-    };
-    return PackedMatrix::CreateGrouped(tensor.rows(), tensor.row_values(), spec, source, &pool_);
-  }
-
-  const GgufFile& file_;
-  ThreadPool& pool_;
-};
-
-Status PackLayer(const Packer& packer, const ModelConfig& config, int layer,
+Status PackLayer(const TensorPacker& packer, const ModelConfig& config, int layer,
                  LayerWeights& weights) {
-  const auto name = [layer](std::string_view part) { return LayerTensor(layer, part); };
   for (const LayerVector& vector : LayerVectors(config)) {
     KVANT_RETURN_IF_ERROR(
-        packer.ReadVector(LayerTensor(layer, vector.name, vector.kind), &(weights.*vector.values)));
+        packer.ReadValues(LayerTensor(layer, vector.name, vector.kind), &(weights.*vector.values)));
   }
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_q"), &weights.q));
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_k"), &weights.k));
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_v"), &weights.v));
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("attn_output"), &weights.attention_output));
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("ffn_gate"), &weights.gate));
-  KVANT_RETURN_IF_ERROR(packer.Pack(name("ffn_up"), &weights.up));
-  return packer.Pack(name("ffn_down"), &weights.down);
+  for (const LayerMatrix& matrix : LayerMatrices(config)) {
+    KVANT_RETURN_IF_ERROR(packer.Pack(LayerTensor(layer, matrix.name), &(weights.*matrix.matrix)));
+  }
+  return config.latent_dim == 0 ? Status::Ok() : PackLatentHeads(packer, config, layer, weights);
 }
 
-Status ReadRopeFactors(const GgufFile& file, const Packer& packer, std::vector<float>* factors) {
-  if (file.FindTensor(kRopeFactors) == nullptr) return Status::Ok();
-  KVANT_RETURN_IF_ERROR(packer.ReadVector(kRopeFactors, factors));
+Status ReadRopeFactors(const TensorPacker& packer, std::vector<float>* factors) {
+  if (!packer.Has(kRopeFactors)) return Status::Ok();
+  KVANT_RETURN_IF_ERROR(packer.ReadValues(kRopeFactors, factors));
   for (size_t i = 0; i < factors->size(); ++i) {
     if ((*factors)[i] > 0) continue;
     return Status::Corrupt("tensor '" + std::string(kRopeFactors) + "': factor " +
@@ -237,12 +206,15 @@ int64_t LayerBytes(const LayerWeights& layer) {
   for (const std::vector<float>* v :
        {&layer.attention_norm, &layer.feed_forward_norm, &layer.q_bias, &layer.k_bias,
         &layer.v_bias, &layer.q_norm, &layer.k_norm, &layer.attention_post_norm,
-        &layer.feed_forward_post_norm}) {
+        &layer.feed_forward_post_norm, &layer.latent_norm, &layer.q_a_norm}) {
     bytes += static_cast<int64_t>(sizeof(float) * v->size());
   }
   for (const PackedMatrix* m : {&layer.q, &layer.k, &layer.v, &layer.attention_output, &layer.gate,
-                                &layer.up, &layer.down}) {
+                                &layer.up, &layer.down, &layer.q_a, &layer.kv_a}) {
     bytes += m->packed_bytes();
+  }
+  for (const auto* heads : {&layer.absorb, &layer.expand}) {
+    for (const PackedMatrix& head : *heads) bytes += head.packed_bytes();
   }
   return bytes;
 }
@@ -263,13 +235,13 @@ int64_t ModelWeights::packed_bytes() const {
 Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config,
                                  ThreadPool& pool) {
   KVANT_RETURN_IF_ERROR(CheckTensors(file, config));
-  const Packer packer(file, pool);
+  const TensorPacker packer(file, pool);
   ModelWeights weights;
   CountTensors(file, weights);
-  KVANT_RETURN_IF_ERROR(ReadRopeFactors(file, packer, &weights.rope_factors));
-  KVANT_RETURN_IF_ERROR(packer.ReadVector(kOutputNorm, &weights.output_norm));
+  KVANT_RETURN_IF_ERROR(ReadRopeFactors(packer, &weights.rope_factors));
+  KVANT_RETURN_IF_ERROR(packer.ReadValues(kOutputNorm, &weights.output_norm));
   KVANT_RETURN_IF_ERROR(packer.Pack(kEmbedding, &weights.embedding));
-  weights.tied = file.FindTensor(kOutput) == nullptr;
+  weights.tied = !packer.Has(kOutput);
   if (!weights.tied) KVANT_RETURN_IF_ERROR(packer.Pack(kOutput, &weights.output));
   weights.layers.resize(static_cast<size_t>(config.layers));
   for (int layer = 0; layer < config.layers; ++layer) {

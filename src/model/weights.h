@@ -19,7 +19,16 @@ struct LayerWeights {
   PackedMatrix q, k, v;                       // [heads * head_dim][embedding]
   std::vector<float> q_bias, k_bias, v_bias;  // [heads * head_dim]; empty as configured
   std::vector<float> q_norm, k_norm;          // [head_dim]; empty as configured
-  PackedMatrix attention_output;              // [embedding][q_heads * head_dim]
+  // Multi-head latent attention has no k and v, but what makes a latent and a RoPE key, and of each
+  // head what makes keys and values of a latent, kept as attention uses it: a query's plain part
+  // becomes channels of the latent, weighted latents become values. q is behind q_a, if there is
+  // one, and its rows are [heads * (plain_dim + rope_dims)].
+  PackedMatrix q_a;                           // [latent_q_dim][embedding]; empty as configured
+  PackedMatrix kv_a;                          // [latent_dim + rope_dims][embedding]
+  std::vector<float> q_a_norm, latent_norm;   // [latent_q_dim], [latent_dim]
+  std::vector<PackedMatrix> absorb;           // [q_heads] of [latent_dim][plain_dim]
+  std::vector<PackedMatrix> expand;           // [q_heads] of [value_dim][latent_dim]
+  PackedMatrix attention_output;              // [embedding][output_values()]
   std::vector<float> attention_post_norm;     // [embedding]; empty as configured
   std::vector<float> feed_forward_norm;       // [embedding]
   PackedMatrix gate, up;                      // [feed_forward][embedding]
