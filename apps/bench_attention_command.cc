@@ -98,6 +98,7 @@ void AddRow(const AttentionBenchOptions& o, const std::vector<AttentionBenchRow>
                    {"ratio_f16", nullptr},
                    {"ratio_f16_p25", nullptr},
                    {"ratio_f16_p75", nullptr}});
+  if (o.geometry.is_latent()) json["latent_dim"] = o.geometry.latent_dim;
   std::string ratio_cell = "-";
   if (const AttentionBenchRow* f16 = FindF16(all, row)) {
     const Ratio ratio = RatioOf(*f16, row);
@@ -173,7 +174,7 @@ void AddBenchAttention(CLI::App& bench, Action* action) {
       "attention", "The attention kernels of a decode step alone, without a model");
   command->footer(kFooter);
   command->add_option("--shape", o->shape, "Geometry [30,3,64,9]")
-      ->type_name("LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]");
+      ->type_name("LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS]");
   command
       ->add_option("--formats,--kv", o->formats,
                    "Presets or formats, a list [f16,int8,int4,int3,int2]")

@@ -74,7 +74,7 @@ Json BenchRows::Row(const BenchTest& test, int64_t depth, int64_t shared_tokens,
            {"stddev_ts", StandardDeviation(tokens_per_s)},
            {"samples_ts", tokens_per_s},
            {"kv_bytes_per_token", Number(kv_bytes)},
-           {"kv_effective_bits", Number(8 * kv_bytes / (2.0 * g.layers * g.kv_heads * g.head_dim))},
+           {"kv_effective_bits", Number(8 * kv_bytes / static_cast<double>(g.values_per_token()))},
            {"read_bw_GBps", read_bytes_per_s_ / 1e9}});
   return row;
 }

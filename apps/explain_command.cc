@@ -80,7 +80,8 @@ Request Resolve(const ExplainOptions& options) {
   const bool has_geometry = !options.shape.empty() || !options.model.empty();
   if (!has_geometry && options.group.empty()) {
     throw UsageError(
-        "explain needs --shape LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], -m MODEL or --group VALUES");
+        "explain needs --shape LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS], -m MODEL or --group "
+        "VALUES");
   }
   Request request;
   KvFlags kv = options.kv;
@@ -133,10 +134,7 @@ void AddCacheJson(const KvExplanation& e, Json* json) {
   const Device& d = e.device;
   const auto known = [](double value) { return value > 0 ? Number(value) : Json(nullptr); };
   (*json)["formats"] = LayerFormatsJson(e.spec, g.layers);
-  (*json)["geometry"] = {{"layers", g.layers},
-                         {"kv_heads", g.kv_heads},
-                         {"head_dim", g.head_dim},
-                         {"q_heads", g.q_heads}};
+  (*json)["geometry"] = GeometryJson(g);
   (*json)["context_tokens"] = e.context_tokens;
   (*json)["batch"] = e.batch;
   (*json)["page_tokens"] = e.page_tokens;
@@ -227,7 +225,7 @@ void AddExplain(CLI::App& root, Action* action) {
       "The arithmetic of a KV cache: bytes a token, time on a device, the limit that holds");
   command->footer(kFooter);
   command->add_option("--shape", options->shape, "Geometry, instead of a model")
-      ->type_name("LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]");
+      ->type_name("LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS]");
   command->add_option("-m,--model", options->model, "Geometry of this GGUF file")
       ->type_name("FILE");
   command->add_option("-c,--context", options->context_tokens, "Tokens of a sequence [4096]")

@@ -24,14 +24,13 @@ std::string SetupText(const KvExplanation& e) {
   const KvGeometry& g = e.geometry;
   const std::string windows = LayerWindowsText(e.layer_windows);
   return fmt::format(
-      "Shape    {}, {} of {} channels, {} ({} per KV head)\n"
+      "Shape    {}, {}, {} ({} per KV head)\n"
       "{}"
       "Context  {}, {}\n"
       "Formats  {}\n"
       "Device   {}, reads {}\n"
       "         ({})\n",
-      Plural(g.layers, "layer"), Plural(g.kv_heads, "KV head"), g.head_dim,
-      Plural(g.q_heads, "query head"), g.group_ratio(),
+      Plural(g.layers, "layer"), CachedText(g), Plural(g.q_heads, "query head"), g.group_ratio(),
       windows.empty() ? "" : fmt::format("Windows  {}\n", windows),
       Plural(e.context_tokens, "token"), Plural(e.batch, "sequence"),
       LayerFormatsText(e.spec, g.layers), e.device.title, HumanRate(e.device.read_bytes_per_s),
@@ -41,9 +40,15 @@ std::string SetupText(const KvExplanation& e) {
 std::string TokenText(const KvExplanation& e) {
   const KvGeometry& g = e.geometry;
   std::string text = "What one token costs\n";
-  text += fmt::format(
-      "  It leaves 2 x {} x {} x {} = {} values: a key and a value in every layer and KV head.\n",
-      g.layers, g.kv_heads, g.head_dim, Grouped(int64_t{2} * g.layers * g.kv_heads * g.head_dim));
+  text += g.is_latent()
+              ? fmt::format(
+                    "  It leaves {} x ({} + {}) = {} values: in every layer a latent, which is key "
+                    "and value in one, and a RoPE key.\n",
+                    g.layers, g.v_channels(), g.k_channels(), Grouped(g.values_per_token()))
+              : fmt::format(
+                    "  It leaves 2 x {} x {} x {} = {} values: a key and a value in every "
+                    "layer and KV head.\n",
+                    g.layers, g.kv_heads, g.head_dim, Grouped(g.values_per_token()));
   Table table({"", "codes B", "metadata B", "padding B", "total B", "bits/value"});
   const auto add = [&](const char* name, const PageCost& c) {
     table.Add({name, Grouped(c.code_bytes_per_token), Grouped(c.metadata_bytes_per_token),
@@ -54,7 +59,7 @@ std::string TokenText(const KvExplanation& e) {
   add("kv", e.kv);
   text += table.Text();
   if (e.spec.layers.empty()) {
-    text += SideGroups(e.spec.k, g.head_dim, "K") + SideGroups(e.spec.v, g.head_dim, "V");
+    text += SideGroups(e.spec.k, g.k_channels(), "K") + SideGroups(e.spec.v, g.v_channels(), "V");
   }
   text += fmt::format("  So the pages are {:.3f} times smaller than f16", e.ratio);
   const double codes_alone = e.f16.code_bytes_per_token / e.kv.code_bytes_per_token;

@@ -40,7 +40,7 @@ std::vector<FormatCost> CostsOf(const KvGeometry& g) {
     const KvSpec spec = UnwrapArgument(ParseKvPreset(preset));
     if (!CheckKvSpec(spec, g).ok()) continue;
     const double bytes = PageBytesPerToken(g, spec);
-    costs.push_back({preset, bytes, 8 * bytes / (2.0 * g.layers * g.kv_heads * g.head_dim), spec});
+    costs.push_back({preset, bytes, 8 * bytes / static_cast<double>(g.values_per_token()), spec});
   }
   return costs;
 }
@@ -99,9 +99,8 @@ std::string TensorsText(const GgufSummary& s) {
 std::string CacheText(const GgufSummary& s) {
   if (!s.geometry) return fmt::format("KV cache: unknown, {}\n", s.geometry_problem);
   const KvGeometry& g = *s.geometry;
-  std::string text =
-      fmt::format("KV cache: {}, {} of {} channels, {}", Plural(g.layers, "layer"),
-                  Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"));
+  std::string text = fmt::format("KV cache: {}, {}, {}", Plural(g.layers, "layer"), CachedText(g),
+                                 Plural(g.q_heads, "query head"));
   if (s.context_tokens > 0)
     text += fmt::format(", trained for {} tokens", Grouped(s.context_tokens));
   text += "\n";
@@ -139,10 +138,7 @@ Json SummaryJson(const std::string& path, const GgufSummary& s) {
   json["kv_bytes_per_token"] = nullptr;
   if (s.geometry) {
     const KvGeometry& g = *s.geometry;
-    json["geometry"] = {{"layers", g.layers},
-                        {"kv_heads", g.kv_heads},
-                        {"head_dim", g.head_dim},
-                        {"q_heads", g.q_heads}};
+    json["geometry"] = GeometryJson(g);
     Json costs = Json::object();
     for (const FormatCost& cost : CostsOf(g)) costs[cost.preset] = Number(cost.bytes_per_token);
     json["kv_bytes_per_token"] = std::move(costs);

@@ -60,10 +60,7 @@ Json SessionJson(const std::string& path, const SnapshotSummary& s) {
   json["session_bytes"] = s.file_bytes;
   json["model_xxh64"] = s.model_hash == 0 ? Json() : Json(HashText(s.model_hash));
   json["calibration_xxh64"] = s.calibration_hash == 0 ? Json() : Json(HashText(s.calibration_hash));
-  json["geometry"] = {{"layers", s.geometry.layers},
-                      {"kv_heads", s.geometry.kv_heads},
-                      {"head_dim", s.geometry.head_dim},
-                      {"q_heads", s.geometry.q_heads}};
+  json["geometry"] = GeometryJson(s.geometry);
   json["formats"] = FormatsJson(s);
   json["kv_sinks_tokens"] = s.sinks_tokens;
   json["kv_window_tokens"] = s.window_tokens;
@@ -90,12 +87,12 @@ Json SessionJson(const std::string& path, const SnapshotSummary& s) {
 std::string SessionText(const SnapshotSummary& s) {
   const KvGeometry& g = s.geometry;
   std::string text = fmt::format(
-      "  {} of a model with XXH64 {}, {}\n  {}, {} of {} channels, {}\n"
+      "  {} of a model with XXH64 {}, {}\n  {}, {}, {}\n"
       "  {} sinks, window {}, calibration {}\n\n",
       Plural(s.length, "token"), HashText(s.model_hash),
       s.has_logits ? "ready to go on" : "in need of a token to go on", Plural(g.layers, "layer"),
-      Plural(g.kv_heads, "KV head"), g.head_dim, Plural(g.q_heads, "query head"), s.sinks_tokens,
-      s.window_tokens, HashText(s.calibration_hash));
+      CachedText(g), Plural(g.q_heads, "query head"), s.sinks_tokens, s.window_tokens,
+      HashText(s.calibration_hash));
   if (!s.pools.empty()) {
     text += fmt::format("  widths by policy {}, {} tokens of a head dropped\n\n", s.policy,
                         Grouped(s.dropped_head_tokens));

@@ -333,21 +333,27 @@ int64_t ParseBytes(const std::string& flag, const std::string& text) {
 }
 
 KvGeometry ParseShape(const std::string& text) {
-  const std::vector<std::string> parts = SplitList(text);
-  int64_t numbers[4] = {};
+  std::vector<std::string> parts = SplitList(text);
+  int64_t numbers[4] = {}, latent = 0;
   bool good = parts.size() == 3 || parts.size() == 4;
+  if (const size_t slash = good ? parts[2].find('/') : std::string::npos;
+      slash != std::string::npos) {
+    good = ParseNumber(parts[2].substr(slash + 1), &latent) && latent >= 1 && latent <= (1 << 20);
+    parts[2].resize(slash);
+  }
   for (size_t i = 0; good && i < parts.size(); ++i) {
     good = ParseNumber(parts[i], &numbers[i]) && numbers[i] >= 1 && numbers[i] <= (1 << 20);
   }
   if (!good) {
     throw UsageError(
-        fmt::format("--shape '{}' is not LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS], for example "
-                    "32,8,128,32",
+        fmt::format("--shape '{}' is not LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS], for example "
+                    "32,8,128,32 or 27,1,576/512,16",
                     text));
   }
   if (parts.size() == 3) numbers[3] = numbers[1];
   const KvGeometry geometry{static_cast<int>(numbers[0]), static_cast<int>(numbers[1]),
-                            static_cast<int>(numbers[2]), static_cast<int>(numbers[3])};
+                            static_cast<int>(numbers[2]), static_cast<int>(numbers[3]),
+                            static_cast<int>(latent)};
   Check(CheckGeometry(geometry));
   return geometry;
 }

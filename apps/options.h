@@ -78,7 +78,7 @@ CLI::Validator Count(int64_t low, int64_t high = int64_t{1} << 40);
 std::vector<int> ParseIntList(const std::string& flag, const std::string& text, int low, int high);
 // "1073741824", "512M", "2GiB"
 int64_t ParseBytes(const std::string& flag, const std::string& text);
-// "LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS]"
+// "LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS]"
 KvGeometry ParseShape(const std::string& text);
 // Counts, each between 0 and 2^24.
 std::vector<int64_t> ParseCounts(const std::string& flag, const std::string& text);

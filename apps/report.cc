@@ -17,6 +17,7 @@
 #include "kvant/mixed_spec.h"
 #include "kvant/policy.h"
 #include "kvant_commit.h"
+#include "output.h"
 
 namespace kvant::cli {
 namespace {
@@ -112,6 +113,23 @@ std::string LayerFormatsText(const KvSpec& spec, int layers) {
   }
   if (!skipped.empty()) text += fmt::format("; f16 in layers {}", skipped);
   return text;
+}
+
+Json GeometryJson(const KvGeometry& g) {
+  Json json = {{"layers", g.layers},
+               {"kv_heads", g.kv_heads},
+               {"head_dim", g.head_dim},
+               {"q_heads", g.q_heads}};
+  if (g.is_latent()) json["latent_dim"] = g.latent_dim;
+  return json;
+}
+
+std::string CachedText(const KvGeometry& g) {
+  if (!g.is_latent()) {
+    return fmt::format("{} of {} channels", Plural(g.kv_heads, "KV head"), g.head_dim);
+  }
+  return fmt::format("a latent of {} channels and a RoPE key of {}", g.v_channels(),
+                     g.k_channels());
 }
 
 Json LayerWindowsJson(const std::vector<int64_t>& layer_windows) {

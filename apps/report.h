@@ -29,6 +29,13 @@ std::string SideText(const KvSpec& spec, Side side);
 // "K int4:channel:g64:min, V …", and the layers that differ.
 std::string LayerFormatsText(const KvSpec& spec, int layers);
 
+// {"layers": …, "kv_heads": …, "head_dim": …, "q_heads": …}, and "latent_dim" where heads share
+// one.
+Json GeometryJson(const KvGeometry& geometry);
+// What a layer caches of a token: "3 KV heads of 64 channels", "a latent of 512 channels and a RoPE
+// key of 64".
+std::string CachedText(const KvGeometry& geometry);
+
 // Tokens that each layer sees, 0: all; null where no layer has a window.
 Json LayerWindowsJson(const std::vector<int64_t>& layer_windows);
 // "15 of 18 layers see only the newest 512 tokens"; empty where none has a window.

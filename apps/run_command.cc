@@ -233,8 +233,8 @@ std::string LedgerText(const GenerateResult& r, const Json& ledger, const std::s
 
 void PrintSetup(const Model& model, const Session& session) {
   const KvGeometry g = model.geometry();
-  Note(fmt::format("{} ({}): {} layers, {} KV heads of {} channels, {} query heads", model.name(),
-                   model.architecture(), g.layers, g.kv_heads, g.head_dim, g.q_heads));
+  Note(fmt::format("{} ({}): {}, {}, {}", model.name(), model.architecture(),
+                   Plural(g.layers, "layer"), CachedText(g), Plural(g.q_heads, "query head")));
   Note(fmt::format("{}, context {} tokens, {} sinks, window {}",
                    Plural(session.threads(), "thread"), session.context_tokens(),
                    session.kv().sinks_tokens, session.kv().window_tokens));

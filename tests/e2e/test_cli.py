@@ -98,6 +98,18 @@ def test_explain_prints_kivis_bookkeeping_beside_the_pages():
     assert explain()["kivi_residual"] is None
 
 
+def test_explain_counts_a_latent_once():
+    shape = ("explain", "--shape", "60,1,576/512,128", "-c", 4096, "--device", "a100-40gb")
+    report = json_of(*shape, "--kv", "f16", "--json")
+    assert report["geometry"] == {"layers": 60, "kv_heads": 1, "head_dim": 576, "q_heads": 128, "latent_dim": 512}
+    assert report["kv"]["bytes_per_token"] == 69120 and report["ledger"]["kv_bytes"] == 69120 * 4096
+    assert report["bound"] == "matrix arithmetic"
+    text = output_of(*shape, "--kv", "int8")
+    for words in ("a latent of 512 channels and a RoPE key of 64", "60 x (512 + 64) = 34,560 values",
+                  "V shares 2 bytes of metadata among 512 consecutive channels"):
+        assert words in text, words
+
+
 def test_explain_measures_this_machine():
     report = json_of("explain", "--shape", "1,1,64", "--device", "cpu", "--json")
     assert report["device"]["read_GBps"] > 0 and report["compute_ms"] is None
@@ -108,6 +120,9 @@ def test_explain_measures_this_machine():
 
 @pytest.mark.parametrize("args, words", [
     ([], ["subcommand"]),
+    (["explain", "--shape", "60,1,576/512,128", "--kv", "int4"], ["the latent is K and V in one", "rotated"]),
+    (["explain", "--shape", "60,2,576/512,128"], ["2 KV heads"]),
+    (["explain", "--shape", "60,1,576/x,128"], ["[/LATENT]"]),
     (["sing"], ["sing", "run", "explain"]),
     (["explain"], ["--shape"]),
     (["explain", "--shape", "1,2"], ["--shape", "1,2"]),
