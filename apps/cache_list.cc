@@ -65,7 +65,7 @@ KvSpec BaseSpec(const KvFlags& kv, const std::string& preset) {
   base.k = base.v = "";
   base.group = 0;
   base.skip_layers = "";
-  base.policy = base.budget = "";
+  base.policy = base.head_classes = base.budget = "";
   return base.Spec();
 }
 

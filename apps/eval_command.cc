@@ -15,6 +15,7 @@
 #include "kvant/bench_attention.h"
 #include "kvant/eval.h"
 #include "kvant/explain.h"
+#include "kvant/mixed_spec.h"
 #include "kvant/tasks.h"
 #include "model_options.h"
 #include "output.h"
@@ -227,6 +228,7 @@ int RunEval(const EvalFlags& o) {
   const RunControl control = ControlOf(&bar);
   results.layers = model.geometry().layers;
   for (EvalTest& test : results.tests) {
+    test.spec = WithWindows(test.spec, model.layer_windows());
     // What a token of a mixed cache takes is its policy's to say.
     if (test.spec.mixed == nullptr) {
       test.bytes_per_token = PageBytesPerToken(model.geometry(), test.spec);

@@ -6,6 +6,7 @@
 
 #include "failure.h"
 #include "kvant/calibration.h"
+#include "kvant/mixed_spec.h"
 
 namespace kvant::cli {
 namespace {
@@ -46,6 +47,7 @@ void ModelFlags::CheckFits(const GgufSummary& file, const KvSpec& spec) const {
   if (!file.geometry) return;  // Load says better what is wrong with the file
   CheckArgument(CheckKvSpec(spec, *file.geometry));
   if (spec.calibration != nullptr) Check(CheckCalibratedModel(*spec.calibration, file.file_hash));
+  Check(CheckMixedModel(spec, file.file_hash));
 }
 
 void ModelFlags::AddActivations(CLI::App& command) {

@@ -12,6 +12,7 @@
 
 #include "failure.h"
 #include "kvant/calibrate.h"
+#include "kvant/head_classes.h"
 #include "kvant/mixed_spec.h"
 #include "kvant/policy.h"
 
@@ -76,9 +77,15 @@ void KvFlags::AddBudget(CLI::App& command) {
 void KvFlags::AddTokenPolicy(CLI::App& command) {
   command
       .add_option("--policy", policy,
-                  "What gives each token of --kv mixed:... its width: full:2,4, streaming, "
-                  "keydiff, lagkv, with their numbers as keydiff:0.5")
+                  "What gives each token of --kv mixed:... its width: full:2,4, streaming, h2o, "
+                  "snapkv, keydiff, lagkv, diffkv, mikv, qaq, variance, with their numbers as "
+                  "keydiff:0.5")
       ->type_name("POLICY");
+  command
+      .add_option("--head-classes", head_classes,
+                  "What kvant heads found: heads that need no more keep their first and newest "
+                  "tokens, the others as --policy says [full]")
+      ->type_name("FILE");
   CLI::Option* const kv = command.get_option("--kv");
   kv->description(kv->get_description() +
                   "; mixed:8=PRESET+2=PRESET: several widths, with --policy");
@@ -161,13 +168,17 @@ KvSpec KvFlags::AutoSpec() const {
 // Its budget is the policy's, which keeps to it; nothing would be left of a cache that may not
 // allocate.
 KvSpec KvFlags::MixedCacheSpec() const {
-  if (policy.empty()) {
+  if (policy.empty() && head_classes.empty()) {
     throw UsageError(fmt::format(
         "--kv {} needs a policy that gives tokens their widths: --policy, of run and eval",
         preset));
   }
   MixedSpec mixed = UnwrapArgument(ParseMixedSpec(preset));
-  mixed.policy = UnwrapArgument(ParsePolicy(policy));
+  mixed.policy = UnwrapArgument(ParsePolicy(policy.empty() ? "full" : policy));
+  if (!head_classes.empty()) {
+    mixed.heads =
+        std::make_shared<const HeadClasses>(Unwrap(ParseHeadClasses(ReadTextFile(head_classes))));
+  }
   if (!budget.empty()) mixed.budget_bytes = ParseBytes("--kv-budget", budget);
   KvSpec spec;
   SetMixed(std::move(mixed), &spec);
@@ -204,10 +215,10 @@ int64_t KvFlags::BudgetBytes(const KvSpec& spec) const {
 }
 
 void KvFlags::CheckPolicyActs() const {
-  if (policy.empty() || preset.find(kMixedPrefix) != std::string::npos) return;
-  throw UsageError(fmt::format(
-      "--policy {} has nothing to act on: --kv names no cache of several widths (mixed:...)",
-      policy));
+  if ((policy.empty() && head_classes.empty()) || preset.find(kMixedPrefix) != preset.npos) return;
+  throw UsageError(
+      fmt::format("{} has nothing to act on: --kv names no cache of several widths (mixed:...)",
+                  policy.empty() ? "--head-classes " + head_classes : "--policy " + policy));
 }
 
 void OutputFlags::Add(CLI::App& command) {

@@ -19,12 +19,12 @@ struct KvFlags {
   std::string skip_layers;
   std::string budget;
   std::string calibration;
-  std::string policy;  // of a mixed cache
+  std::string policy, head_classes;  // of a mixed cache
 
   void AddFormat(CLI::App& command);       // --kv -ctk -ctv --kv-group --calibration
   void AddPolicy(CLI::App& command);       // --kv-sinks --kv-window --kv-skip-layers
   void AddBudget(CLI::App& command);       // --kv-budget
-  void AddTokenPolicy(CLI::App& command);  // --policy
+  void AddTokenPolicy(CLI::App& command);  // --policy --head-classes
 
   // Throws a usage error for what no model could take. What one model cannot take, CheckKvSpec
   // says.
@@ -37,7 +37,7 @@ struct KvFlags {
   // What the pools of a cache of that spec may allocate; 0: no bound. A mixed cache has its budget
   // in the spec.
   int64_t BudgetBytes(const KvSpec& spec) const;
-  // Throws a usage error where --policy has no mixed cache to act on.
+  // Throws a usage error where --policy or --head-classes has no mixed cache to act on.
   void CheckPolicyActs() const;
 
  private:

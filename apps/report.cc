@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "failure.h"
+#include "kvant/head_classes.h"
 #include "kvant/isa.h"
 #include "kvant/mixed_spec.h"
 #include "kvant/policy.h"
@@ -26,6 +27,18 @@ constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
 
 Failure WriteFailure(const std::string& path) {
   return {kExitFailed, fmt::format("cannot write '{}': {}", path, std::strerror(errno))};
+}
+
+int64_t StreamingHeads(const MixedSpec& mixed) {
+  const std::vector<uint8_t> full = FullHeads(mixed.heads->gates, mixed.heads->sparsity);
+  return std::count(full.begin(), full.end(), 0);
+}
+
+std::string MixedText(const MixedSpec& mixed) {
+  std::string text = fmt::format("{} by {}", MixedPoolsText(mixed.pools), mixed.policy->name());
+  if (mixed.heads == nullptr) return text;
+  return text + fmt::format(", {} of {} heads by {}", StreamingHeads(mixed),
+                            mixed.heads->gates.size(), StreamingSpec(*mixed.heads));
 }
 
 }  // namespace
@@ -74,9 +87,13 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
   const auto layer_json = [&](int layer) {
     if (!IsMixedLayer(spec, layer)) return pair_json(LayerFormats(spec, layer));
     const MixedSpec& m = *spec.mixed;
-    return MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
+    Json json = MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
+    json["streaming"] = m.heads == nullptr ? Json() : Json(StreamingSpec(*m.heads));
+    json["streaming_heads"] = m.heads == nullptr ? Json() : Json(StreamingHeads(m));
+    return json;
   };
-  if (spec.skip_layers.empty() && spec.layers.empty()) return layer_json(0);
+  const bool alike = spec.mixed == nullptr || spec.mixed->one_width_layers.empty();
+  if (spec.skip_layers.empty() && spec.layers.empty() && alike) return layer_json(0);
   Json list = Json::array();
   for (int layer = 0; layer < layers; ++layer) {
     Json entry = layer_json(layer);
@@ -102,14 +119,19 @@ std::string LayerFormatsText(const KvSpec& spec, int layers) {
     }
     return text;
   }
-  std::string text =
-      spec.mixed != nullptr
-          ? fmt::format("{} by {}", MixedPoolsText(spec.mixed->pools), spec.mixed->policy->name())
-          : fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
-  std::string skipped;
+  std::string text = spec.mixed != nullptr
+                         ? MixedText(*spec.mixed)
+                         : fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
+  std::string skipped, one_width;
   for (int layer = 0; layer < layers; ++layer) {
-    if (LayerFormats(spec, layer) == FormatPair{spec.k, spec.v}) continue;
-    skipped += fmt::format("{}{}", skipped.empty() ? "" : ", ", layer);
+    const bool is_skipped = LayerFormats(spec, layer) != FormatPair{spec.k, spec.v};
+    if (!is_skipped && (spec.mixed == nullptr || IsMixedLayer(spec, layer))) continue;
+    std::string& list = is_skipped ? skipped : one_width;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", layer);
+  }
+  if (!one_width.empty()) {
+    text +=
+        fmt::format("; K {}, V {} in layers {}", FormatSpec(spec.k), FormatSpec(spec.v), one_width);
   }
   if (!skipped.empty()) text += fmt::format("; f16 in layers {}", skipped);
   return text;

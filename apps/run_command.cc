@@ -293,7 +293,7 @@ int RunRun(const RunOptions& o) {
     Write("\n");
     Flush();
     fmt::print(stderr, "\n{}",
-               LedgerText(result, ledger, LayerFormatsText(spec, model.geometry().layers)));
+               LedgerText(result, ledger, LayerFormatsText(session.kv(), model.geometry().layers)));
   }
   return result.stop_reason == StopReason::kCancelled ? kExitInterrupted : kExitDone;
 }

@@ -28,7 +28,7 @@ struct LayerAttention {
   int64_t stride = 0;
 
   // [tokens] by absolute position. A row sums to 1; what the query does not see (later tokens,
-  // those before a layer's window) has exactly 0.
+  // those before a layer's window, those that a policy dropped) has exactly 0.
   std::span<const float> Row(int query, int q_head) const {
     const int group_ratio = q_heads / kv_heads;
     const int64_t row =

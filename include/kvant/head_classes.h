@@ -46,6 +46,9 @@ double GateThreshold(std::span<const float> gates, double sparsity);
 // stay full, so that their number does not depend on ties.
 std::vector<uint8_t> FullHeads(std::span<const float> gates, double sparsity);
 
+// "streaming:FIRST,RECENT", the policy of the heads that stream.
+std::string StreamingSpec(const HeadClasses& classes);
+
 // "full" or "streaming:FIRST,RECENT" for each head: [layers][kv_heads].
 // REQUIRES: CheckHeadClasses().
 std::vector<std::unique_ptr<Policy>> HeadPolicies(const HeadClasses& classes);

@@ -25,8 +25,9 @@ struct CacheLedger {
   int64_t stored_tokens = 0;    // sequence tokens that came to stored pages, sinks left out
   int64_t tokens = 0;           // sum of sequence lengths
   int64_t recoded_tokens = 0;   // coded a second time, by all shifts so far (Session::Shift)
-  // Layers of several widths, wider first. Their metadata_bytes hold each token's position, which
-  // is not part of allocated_bytes; pages that are not full yet are in window_bytes.
+  // Layers of several widths, wider first. Their metadata_bytes hold each token's position and what
+  // its policy sums up of attention, which are not part of allocated_bytes; pages that are not full
+  // yet are in window_bytes.
   std::vector<WidthLedger> widths;
   int64_t dropped_head_tokens = 0;      // by the policy, of sequences that are held
   int64_t requantised_head_tokens = 0;  // coded again with fewer bits, from decoded values

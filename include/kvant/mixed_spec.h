@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,8 @@
 
 namespace kvant {
 
-class Policy;  // kvant/policy.h
+struct HeadClasses;  // kvant/head_classes.h
+class Policy;        // kvant/policy.h
 
 // How the tokens of one width are stored.
 struct MixedPool {
@@ -35,6 +37,12 @@ struct MixedSpec {
   // What the tokens of one sequence may take in all these layers, sinks and window among them; each
   // KV head has an equal share. 0: no bound. Not with `once`.
   int64_t budget_bytes = 0;
+  // Layers whose tokens have one width, as KvSpec::k and v say: those that see a window only.
+  std::vector<int> one_width_layers = {};
+  // Null: the policy is asked for every head. Else for those that the classes keep full; the others
+  // keep their first and newest tokens only, at the widest pool's width, and what they need of the
+  // budget comes first.
+  std::shared_ptr<const HeadClasses> heads = nullptr;
 };
 
 // "8=int8+4=int4:token+2=K/V": WIDTH=FORMATS, formats as ParseKvPreset takes them (its sinks and
@@ -55,10 +63,19 @@ void SetMixed(MixedSpec mixed, KvSpec* spec);
 
 bool IsMixedLayer(const KvSpec& spec, int layer);
 
+// The spec as a cache holds it where some layers see a window only: their pools would hold tokens
+// in no order, so they have one width. Specs of one width come back as they are.
+//   layer_windows  [layers] tokens that a layer sees, 0: all; empty: all see all
+KvSpec WithWindows(const KvSpec& spec, std::span<const int64_t> layer_windows);
+
+// kInvalidArgument where the spec has head classes that were found for another model
+// (Model::file_hash()).
+Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash);
+
 // Part of CheckKvSpec. kInvalidArgument names what pools cannot share or hold: widths, pages of
 // more than 64 tokens, keys before RoPE, rotations that differ, types other than f16 of what is not
 // coded, formats that share among tokens where these may leave, widths of the policy without a
-// pool, a policy that judges by attention, which no cache measures yet.
+// pool.
 Status CheckMixedSpec(const KvSpec& spec);
 
 }  // namespace kvant

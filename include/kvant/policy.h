@@ -36,7 +36,7 @@ inline constexpr int kDroppedWidth = 0, kWrittenWidth = 16;
 // there with width 0. All spans are [tokens], but for k and v; what they hold is finite, which
 // CheckPolicyInput checks of scores only.
 struct PolicyTokens {
-  std::span<const float> score;       // attention mass, 0 or more; or empty
+  std::span<const float> score;       // attention mass (ScoreKind), 0 or more; or empty
   std::span<const int32_t> position;  // strictly ascending, below PolicyLimits::length
   std::span<const uint8_t> width;     // now
   std::span<const float> k;           // [tokens][head_dim], or empty
@@ -54,6 +54,16 @@ struct PolicyLimits {
   std::array<int64_t, kWrittenWidth + 1> token_bytes{};
 };
 
+// What the scores of a policy are made of: the probabilities that queries gave a token, over the
+// query heads that share its KV head. "Recent": by the last 64 queries, of those that could see it.
+enum class ScoreKind {
+  kNone,
+  kTotal,       // sum over all queries so far and over heads
+  kRecentMean,  // mean over recent queries and over heads
+  kRecentTop,   // mean over recent queries, of the heads the largest
+  kRecentMax,   // largest over recent queries and over heads
+};
+
 class Policy {
  public:
   virtual ~Policy();
@@ -61,7 +71,8 @@ class Policy {
   // The spec with nothing left out: ParsePolicy reads it back to an equal policy.
   virtual std::string name() const = 0;
 
-  virtual bool needs_scores() const { return false; }
+  virtual ScoreKind score_kind() const { return ScoreKind::kNone; }
+  bool needs_scores() const { return score_kind() != ScoreKind::kNone; }
   virtual bool needs_keys() const { return false; }
   virtual bool needs_values() const { return false; }
 

@@ -99,8 +99,7 @@ class Session {
   // position, on the thread that runs the step; the observer must not use the session. A step that
   // fails has told of some layers. Outputs stay the same to the bit; a step is slower, needs 4
   // bytes a query head, query of a page and cached token, and reads pages that sessions of a batch
-  // share for each of them. An empty observer ends it. While there is one, steps of a cache whose
-  // tokens have several widths are refused (kUnsupported).
+  // share for each of them. An empty observer ends it.
   void ObserveAttention(AttentionObserver observer);
 
   const Model& model() const;

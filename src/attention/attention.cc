@@ -68,6 +68,29 @@ ThreadMemory Carve(AlignedBuffer& buffer, const AttentionWidths& w) {
   return m;
 }
 
+// Probabilities lie by position, but where a run begins before the end of the last one (tokens of
+// pools, in no order): then right behind that one's. Calls visit(run's index, run, how much further
+// than its positions its tokens lie) for each run that is not empty.
+template <typename Visit>
+void ForEachRunPlace(const HeadView& view, const Visit& visit) {
+  int64_t end = 0;
+  for (size_t r = 0; r < view.runs.size(); ++r) {
+    const Run& run = view.runs[r];
+    if (run.empty()) continue;
+    const int64_t shift = std::max<int64_t>(0, end - run.first_position - run.first_token);
+    end = run.first_position + run.end_token + shift;
+    visit(r, run, shift);
+  }
+}
+
+int64_t PlaceShift(const HeadView& view, int run) {
+  int64_t found = 0;
+  ForEachRunPlace(view, [&](size_t r, const Run&, int64_t shift) {
+    if (static_cast<int>(r) == run) found = shift;
+  });
+  return found;
+}
+
 class Step {
  public:
   // queries: [plan.split_rows()][query]; states: [plan.states()][state_floats()].
@@ -144,22 +167,22 @@ class Step {
     float* const to = task.probabilities + row * task.probability_stride;
     const int64_t position = task.PositionOf(row), seen_from = task.VisibleBegin(position);
     int64_t done = 0;
-    for (const Run& run : task.view.runs) {
+    ForEachRunPlace(task.view, [&](size_t, const Run& run, int64_t shift) {
       const int64_t first = run.first_position;
       const int64_t begin = std::max(first + run.first_token, seen_from);
       const int64_t end = std::min(first + run.end_token, position + 1);
-      if (begin >= end) continue;
-      std::fill(to + done, to + begin, 0.0f);
-      kernels_.weigh(state, end - begin, to + begin);
-      done = end;
-    }
+      if (begin >= end) return;
+      std::fill(to + done, to + begin + shift, 0.0f);
+      kernels_.weigh(state, end - begin, to + begin + shift);
+      done = end + shift;
+    });
     std::fill(to + done, to + task.view.end_position(), 0.0f);
   }
 
   // What a row of the task sees of the segment and where its scores go, for row `to` of a kernel
   // call.
-  static void SetRow(const AttentionTask& task, int row, const BoundSegment& bound,
-                     SegmentRows& rows, int to) {
+  void SetRow(const AttentionTask& task, int row, const BoundSegment& bound, SegmentRows& rows,
+              int to) const {
     const int64_t position = task.PositionOf(row);
     const auto slot_of = [&](int64_t at) {
       return static_cast<int>(
@@ -168,8 +191,9 @@ class Step {
     rows.begin[to] = slot_of(task.VisibleBegin(position));
     rows.end[to] = slot_of(position + 1);
     if (task.probabilities == nullptr) return;
-    rows.scores[to] =
-        task.probabilities + row * task.probability_stride + bound.segment.first_position;
+    const int run = plan_.segments()[static_cast<size_t>(bound.index)].run;  // of all readers
+    rows.scores[to] = task.probabilities + row * task.probability_stride +
+                      bound.segment.first_position + PlaceShift(task.view, run);
   }
 
   // Attention of some rows over one segment.
@@ -323,18 +347,18 @@ Status CheckLatents(std::span<const AttentionTask> tasks, int head_dim) {
   return Status::Ok();
 }
 
-// Probabilities have places by position.
+// Probabilities have as many places as the view has positions.
 Status CheckProbabilities(std::span<const AttentionTask> tasks) {
   for (const AttentionTask& task : tasks) {
+    if (task.probabilities == nullptr) continue;
     int64_t end = 0;
-    for (const Run& run : task.view.runs) {
-      if (task.probabilities == nullptr || run.empty()) continue;
-      if (run.first_position + run.first_token < end) {
-        return Status::Unsupported(
-            "attention cannot tell the probabilities of tokens that lie in no order of position");
-      }
-      end = run.first_position + run.end_token;
-    }
+    ForEachRunPlace(task.view, [&](size_t, const Run& run, int64_t shift) {
+      end = run.first_position + run.end_token + shift;
+    });
+    if (end <= task.view.end_position()) continue;
+    return Status::InvalidArgument(
+        "probabilities of " + std::to_string(end) + " tokens of several runs do not fit the " +
+        std::to_string(task.view.end_position()) + " positions of their view");
   }
   return Status::Ok();
 }

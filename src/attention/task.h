@@ -20,8 +20,8 @@ struct AttentionTask {
   int64_t out_query_stride = 0;
 
   // Optional: each row's probabilities. [queries][group_ratio] rows of probability_stride floats,
-  // at least view.end_position(), of which [0, view.end_position()) are written, by absolute
-  // position: 0 for what the row does not see. Runs must then follow each other by position.
+  // of which [0, view.end_position()) are written, by position: 0 for what the row does not see.
+  // A run that begins before the end of the last one, as pools do, stands right behind that one.
   float* probabilities = nullptr;
   int64_t probability_stride = 0;
 

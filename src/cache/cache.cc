@@ -17,8 +17,6 @@ int FirstLayerWith(bool Format::*feature, const KvSpec& spec, int layers) {
   return layer;
 }
 
-// Pools of several widths hold tokens in any order, and a layer that sees a window wants them by
-// position.
 Status CheckWindows(const KvGeometry& g, const KvSpec& spec,
                     std::span<const int64_t> layer_windows) {
   if (layer_windows.empty()) return Status::Ok();
@@ -34,13 +32,11 @@ Status CheckWindows(const KvGeometry& g, const KvSpec& spec,
     if (layer_windows[layer] > kMaxLayerWindow) {
       return Status::InvalidArgument("a layer's window of " + window + " tokens is more than 2^32");
     }
-    if (layer_windows[layer] == 0 || !IsMixedLayer(spec, static_cast<int>(layer))) continue;
-    return Status::InvalidArgument(
-        "layer " + std::to_string(layer) + " sees only the newest " + window +
-        " tokens, and mixed widths are possible where a layer sees all: keep such layers in f16 "
-        "(kv-skip-layers)");
   }
-  return Status::Ok();
+  const bool sees_all = std::count(layer_windows.begin(), layer_windows.end(), 0) > 0;
+  if (spec.mixed == nullptr || sees_all) return Status::Ok();
+  return Status::InvalidArgument(
+      "mixed widths are possible in layers that see all tokens, and there is none");
 }
 
 Status CheckBalance(const KvGeometry& g, const KvSpec& spec, std::span<const float> k_balance) {
@@ -106,10 +102,10 @@ bool NeedsRopes(const KvSpec& spec, int layers) {
 
 // ---- Creation
 
-Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& spec,
+Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const KvSpec& given_spec,
                                              const CacheOptions& options) {
   KVANT_RETURN_IF_ERROR(IsaStatus());
-  KVANT_RETURN_IF_ERROR(CheckKvSpec(spec, geometry));
+  KVANT_RETURN_IF_ERROR(CheckKvSpec(given_spec, geometry));
   constexpr int64_t kMaxContext = int64_t{1} << 30;  // positions are ints
   if (options.context_tokens < 1 || options.context_tokens > kMaxContext) {
     return Status::InvalidArgument("a context of " + std::to_string(options.context_tokens) +
@@ -119,7 +115,8 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     return Status::InvalidArgument("a KV budget of " + std::to_string(options.budget_bytes) +
                                    " bytes is negative");
   }
-  KVANT_RETURN_IF_ERROR(CheckWindows(geometry, spec, options.layer_windows));
+  KVANT_RETURN_IF_ERROR(CheckWindows(geometry, given_spec, options.layer_windows));
+  const KvSpec spec = WithWindows(given_spec, options.layer_windows);
   KVANT_RETURN_IF_ERROR(CheckBalance(geometry, spec, options.k_balance));
   KVANT_RETURN_IF_ERROR(CheckRopes(geometry, spec, options.ropes));
   auto impl = std::make_unique<Impl>(geometry, spec, options.context_tokens, options.budget_bytes);
@@ -145,6 +142,7 @@ Result<std::unique_ptr<Cache>> Cache::Create(const KvGeometry& geometry, const K
     impl->AddRotation(balance, calibration, store);
     if (formats.k.pre_rope) impl->AddRope(options.ropes[index], store);
   }
+  if (spec.mixed != nullptr) KVANT_RETURN_IF_ERROR(impl->AddHeadClasses());
   impl->ShareBudget();
   return std::unique_ptr<Cache>(new Cache(std::move(impl)));
 }
@@ -267,10 +265,13 @@ std::unique_ptr<Sequence> Cache::Impl::MakeSequence() const {
   auto seq = std::make_unique<Sequence>();
   seq->heads.resize(static_cast<size_t>(geometry.layers * geometry.kv_heads));
   seq->reservations.resize(pools.size());
-  ForEachHead(*seq, [](const LayerStore& layer, HeadPages& head) {
+  ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     if (layer.mixed == nullptr) return;
     head.mixed = std::make_unique<MixedHead>();
     head.mixed->pools.resize(layer.mixed->pools.size());
+    const size_t index = static_cast<size_t>(&head - seq->heads.data());
+    head.mixed->policy = mixed_policies.empty() ? spec.mixed->policy.get() : mixed_policies[index];
+    head.mixed->budget_bytes = streams(index) ? 0 : head_budget_bytes;
   });
   return seq;
 }

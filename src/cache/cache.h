@@ -28,7 +28,8 @@
 // policy gives each of its tokens a width, and the token goes to the pool of that width: see
 // cache_mixed.cc. A step of such a cache lies inside one page, see max_step_tokens(). Where stored
 // tokens may become narrower, a page after whose coming some did cannot be taken out again: cuts
-// then go back to the end of the page before the open one at most.
+// then go back to the end of the page before the open one at most. Where the policy judges by
+// attention nothing can be cut: what a query gave is not taken back.
 //
 // One step of a sequence of length n that adds m tokens:
 //   Reserve(seq, m)                      may fail; nothing changed then
@@ -142,6 +143,17 @@ class Cache {
   // window the first page holds tokens that only the earliest of the queries see.
   HeadView View(SequenceId seq, int layer, int kv_head, int64_t query_page) const;
   Status Seal(SequenceId seq, int layer, int kv_head);
+  // Whether the policy judges by attention. Every step must then tell of it, once for each head of
+  // such a layer, after its Seal: Seal refuses the next page otherwise (kInvalidArgument).
+  bool measures_attention() const;
+  bool measures_attention(int layer) const;
+  // rows [new_tokens][group_ratio] of `stride` floats, AttentionTask::probabilities of the step's
+  // queries. kOutOfMemory.
+  Status AddAttention(SequenceId seq, int layer, int kv_head, const float* rows, int64_t stride);
+  // Rows as AttentionTask::probabilities has them, of queries at the newest tokens, are sorted by
+  // position; dropped tokens get 0. kOutOfMemory.
+  Status SortByPosition(SequenceId seq, int layer, int kv_head, int64_t rows, int64_t stride,
+                        float* probabilities) const;
   void Release(SequenceId seq, int layer, int kv_head);
   // REQUIRES: every head has been appended and sealed; new_tokens as reserved.
   void Commit(SequenceId seq, int64_t new_tokens);

@@ -73,6 +73,7 @@ Result<SequenceId> Cache::Fork(SequenceId id) {
 int64_t Cache::earliest_truncate(SequenceId id) const {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr) return 0;
+  if (measures_attention()) return seq->length;
   int64_t earliest = 0;
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, const HeadPages& head) {
     earliest = std::max(earliest, layer.rule.EarliestCut(head.first_open, head.first_stored));
@@ -96,6 +97,12 @@ Status Cache::Impl::CheckTruncate(SequenceId id, int64_t length, int64_t earlies
   }
   if (length < 0 || length > seq.length) {
     return refuse(StatusCode::kOutOfRange, "it holds " + std::to_string(seq.length));
+  }
+  const bool by_attention = spec.mixed != nullptr && spec.mixed->policy->needs_scores();
+  if (length < seq.length && by_attention) {
+    return refuse(StatusCode::kOutOfRange,
+                  "policy " + spec.mixed->policy->name() +
+                      " judges by attention, and what the newest queries gave is not taken back");
   }
   if (length < seq.length && length < earliest) {
     return refuse(StatusCode::kOutOfRange, "pages that it reads there are gone, " +

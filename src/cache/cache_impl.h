@@ -1,7 +1,8 @@
 // What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
 // cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step), cache_mixed.cc
-// (layers of several widths), cache_regroup.cc (places of pages), cache_view.cc (views, ledger),
-// snapshot_cache.cc and snapshot_cache_mixed.cc (save, restore).
+// (layers of several widths), cache_mass.cc (their attention mass), cache_regroup.cc (places of
+// pages), cache_view.cc (views, ledger), snapshot_cache.cc and snapshot_cache_mixed.cc (save,
+// restore).
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "codec/fitted_table.h"
 #include "format/layer_layouts.h"
 #include "format/page_rule.h"
+#include "kvant/policy.h"
 
 namespace kvant {
 
@@ -97,6 +99,8 @@ struct PageGap {
     return begin <= first ? begin : std::max(begin - pages, first + (loses_next ? 1 : 0));
   }
 };
+class HeadTokens;
+struct MixedSource;
 struct MovedKeys;  // cache_shift.cc
 struct SnapshotHeader;
 struct SavedWidths;
@@ -129,7 +133,9 @@ struct Cache::Impl {
   PageBudget budget;
   std::vector<PoolEntry> pools;
   std::vector<LayerStore> layers;
-  int64_t head_budget_bytes = 0;                     // of a head of several widths; 0: none
+  int64_t head_budget_bytes = 0;  // of a head of several widths that is not streaming; 0: none
+  std::unique_ptr<const Policy> streaming;           // of heads that stream; null: there are none
+  std::vector<const Policy*> mixed_policies;         // [layers][kv_heads]; empty: the spec's
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
   int64_t recoded_tokens = 0;                        // of the ledger
@@ -229,7 +235,12 @@ struct Cache::Impl {
 
   // cache_mixed.cc
   void AddMixedLayer(const LayerCalibration* calibration, LayerStore& layer);
+  Status AddHeadClasses();
   void ShareBudget();
+  // A head, layer by layer.
+  bool streams(size_t head) const {
+    return !mixed_policies.empty() && mixed_policies[head] == streaming.get();
+  }
   PoolPages PagesOf(const LayerStore& layer, size_t pool) const;
   Status ClosePages(const Sequence& seq, const LayerStore& layer, HeadPages& head) const;
   void ReopenPages(const LayerStore& layer, HeadPages& head, int sealed) const;
@@ -237,6 +248,12 @@ struct Cache::Impl {
   void DropPools(const LayerStore& layer, HeadPages& head) const;
   void AddPoolRuns(const LayerStore& layer, const HeadPages& head, HeadView& view) const;
   void AddWidths(CacheLedger& ledger) const;
+
+  // cache_mass.cc
+  Status CheckMass(const MixedSource& source) const;
+  void MoveMass(const HeadTokens& tokens, int64_t length, HeadPages& head,
+                std::vector<float> moved) const;
+  void CommitMass(HeadPages& head) const;
 
   // cache_regroup.cc: pages that came one by one lie as far apart as there are heads; every
   // kRunPages of them change places so that those of a head are neighbours, or near where other

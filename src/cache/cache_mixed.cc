@@ -13,8 +13,10 @@
 
 #include "base/float16.h"
 #include "cache/cache_impl.h"
+#include "cache/head_mass.h"
 #include "cache/head_tokens.h"
 #include "cache/pool_edit.h"
+#include "kvant/head_classes.h"
 
 namespace kvant {
 namespace {
@@ -56,12 +58,13 @@ Result<MixedChange> PlanChange(const MixedSource& source, const MixedSpec& spec,
     if (is_stored && spec.once) continue;
     if (place.is_fixed() || width[i] > tokens.width(i) ||
         (width[i] != 0 && !HasPool(layer, width[i]))) {
-      return Status::InvalidArgument(
-          "policy " + spec.policy->name() + " gives width " + std::to_string(width[i]) +
-          " to position " + std::to_string(tokens.position(i)) + ", which " +
-          (place.is_fixed() ? "sinks or window hold"
-                            : "has width " + std::to_string(tokens.width(i)) + " in pools of " +
-                                  MixedPoolsText(spec.pools)));
+      return Status::InvalidArgument("policy " + source.head.mixed->policy->name() +
+                                     " gives width " + std::to_string(width[i]) + " to position " +
+                                     std::to_string(tokens.position(i)) + ", which " +
+                                     (place.is_fixed()
+                                          ? "sinks or window hold"
+                                          : "has width " + std::to_string(tokens.width(i)) +
+                                                " in pools of " + MixedPoolsText(spec.pools)));
     }
     if (is_stored) {
       std::vector<bool>& keep = change.pools[place.pool].keep;
@@ -87,8 +90,10 @@ void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore&
   layer.mixed = std::make_unique<MixedLayer>();
   MixedLayer& mixed = *layer.mixed;
   mixed.tail_pool = PoolFor(layer.open, PageUse::kTail, false);
-  constexpr int64_t kPositionBytes = sizeof(int32_t);
-  mixed.token_bytes[kWrittenWidth] = layer.open.page_bytes / kPageTokens + kPositionBytes;
+  const ScoreKind scores = spec.mixed->policy->score_kind();  // a streaming head has none
+  const int sums = scores == ScoreKind::kNone ? 0 : SumsOf(scores, geometry.group_ratio());
+  const auto beside_bytes = static_cast<int64_t>(sizeof(int32_t) + sizeof(float) * sums);
+  mixed.token_bytes[kWrittenWidth] = layer.open.page_bytes / kPageTokens + beside_bytes;
   for (const MixedPool& from : spec.mixed->pools) {
     MixedLayer::Pool& pool = mixed.pools.emplace_back();
     pool.width = from.width;
@@ -98,16 +103,45 @@ void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore&
     }
     pool.pool = PoolFor(pool.layout, PageUse::kPooled, false);
     mixed.token_bytes[static_cast<size_t>(from.width)] =
-        pool.layout.page_bytes / kPageTokens + kPositionBytes;
+        pool.layout.page_bytes / kPageTokens + beside_bytes;
   }
 }
 
+Status Cache::Impl::AddHeadClasses() {
+  const HeadClasses* const classes = spec.mixed->heads.get();
+  if (classes == nullptr) return Status::Ok();
+  if (classes->layers != geometry.layers || classes->kv_heads != geometry.kv_heads) {
+    return Status::InvalidArgument("the head classes are of " + std::to_string(classes->layers) +
+                                   " layers of " + std::to_string(classes->kv_heads) +
+                                   " KV heads, the cache has " + std::to_string(geometry.layers) +
+                                   " of " + std::to_string(geometry.kv_heads));
+  }
+  KVANT_ASSIGN_OR_RETURN(streaming, ParsePolicy(StreamingSpec(*classes)));
+  for (const uint8_t full : FullHeads(classes->gates, classes->sparsity)) {
+    mixed_policies.push_back(full != 0 ? spec.mixed->policy.get() : streaming.get());
+  }
+  return Status::Ok();
+}
+
+// Heads that stream have a bound of their own, which comes off what the others share.
 void Cache::Impl::ShareBudget() {
   if (spec.mixed == nullptr || spec.mixed->budget_bytes == 0) return;
-  const auto mixed_layers = std::count_if(
-      layers.begin(), layers.end(), [](const LayerStore& layer) { return layer.mixed != nullptr; });
-  const int64_t heads = std::max<int64_t>(1, mixed_layers * geometry.kv_heads);
-  head_budget_bytes = std::max<int64_t>(1, spec.mixed->budget_bytes / heads);
+  int64_t left_bytes = spec.mixed->budget_bytes, heads = 0;
+  for (size_t head = 0; head < layers.size() * static_cast<size_t>(geometry.kv_heads); ++head) {
+    const MixedLayer* const layer =
+        layers[head / static_cast<size_t>(geometry.kv_heads)].mixed.get();
+    if (layer == nullptr) continue;
+    if (streams(head)) {
+      const auto& bytes = layer->token_bytes;
+      const HeadClasses& classes = *spec.mixed->heads;
+      left_bytes -= (spec.sinks_tokens + spec.window_tokens) * bytes[kWrittenWidth] +
+                    (classes.first_tokens + classes.recent_tokens) *
+                        bytes[static_cast<size_t>(layer->pools.front().width)];
+    } else {
+      ++heads;
+    }
+  }
+  head_budget_bytes = std::max<int64_t>(1, left_bytes / std::max<int64_t>(1, heads));
 }
 
 PoolPages Cache::Impl::PagesOf(const LayerStore& layer, size_t pool) const {
@@ -122,17 +156,19 @@ Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, Hea
   const int target = layer.rule.SealedPages(head.written_tokens);
   while (head.sealed < target) {
     const MixedSource source{*layer.mixed,      layer.open,  layer.sink, head,
-                             spec.sinks_tokens, head.sealed, seq.length};
-    const HeadTokens tokens(source, *spec.mixed->policy);
+                             spec.sinks_tokens, head.sealed, seq.length, geometry.group_ratio()};
+    KVANT_RETURN_IF_ERROR(CheckMass(source));
+    const Policy& policy = *head.mixed->policy;
+    const HeadTokens tokens(source, policy);
     PolicyLimits limits;
     limits.sinks = spec.sinks_tokens;
     limits.length = seq.length;
     limits.window_tokens = static_cast<int>(seq.length - (head.sealed + 1) * int64_t{kPageTokens});
-    limits.budget_bytes = head_budget_bytes;
+    limits.budget_bytes = head.mixed->budget_bytes;
     limits.token_bytes = layer.mixed->token_bytes;
-    KVANT_RETURN_IF_ERROR(CheckPolicyInput(*spec.mixed->policy, tokens.view(), limits));
+    KVANT_RETURN_IF_ERROR(CheckPolicyInput(policy, tokens.view(), limits));
     std::vector<uint8_t> width(tokens.size());
-    spec.mixed->policy->Choose(tokens.view(), limits, width);
+    policy.Choose(tokens.view(), limits, width);
     KVANT_ASSIGN_OR_RETURN(const MixedChange change,
                            PlanChange(source, *spec.mixed, tokens, width));
     std::vector<std::optional<PoolEdit>> edits(layer.mixed->pools.size());
@@ -140,13 +176,16 @@ Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, Hea
       edits[j].emplace(PagesOf(layer, j), change.pools[j], !change.takes_out, head.mixed->pools[j]);
       KVANT_RETURN_IF_ERROR(edits[j]->Prepare());
     }
-    for (std::optional<PoolEdit>& edit : edits) edit->Apply();
     MixedHead& mixed = *head.mixed;
+    std::vector<float> mass(mixed.mass.now.size() / tokens.size() *
+                            (tokens.size() - static_cast<size_t>(change.dropped_tokens)));
+    for (std::optional<PoolEdit>& edit : edits) edit->Apply();
     mixed.can_undo = !change.takes_out;
     mixed.requantised_tokens += change.requantised_tokens;
     mixed.dropped_before = mixed.dropped_tokens;
     mixed.dropped_tokens += change.dropped_tokens;
     ++head.sealed;
+    if (policy.needs_scores()) MoveMass(tokens, seq.length, head, std::move(mass));
   }
   return Status::Ok();
 } catch (const std::bad_alloc&) {
@@ -160,6 +199,7 @@ void Cache::Impl::ReopenPages(const LayerStore& layer, HeadPages& head, int seal
   if (head.sealed <= sealed || !mixed.can_undo) return;
   for (size_t j = 0; j < mixed.pools.size(); ++j) UndoEdit(PagesOf(layer, j), mixed.pools[j]);
   mixed.can_undo = false;
+  if (mixed.policy->needs_scores()) mixed.mass.now = std::move(mixed.mass.before);
   mixed.dropped_tokens = mixed.dropped_before;
   --head.sealed;
 }
@@ -176,7 +216,9 @@ void Cache::Impl::SharePools(const LayerStore& layer, const HeadPages& from, Hea
 void Cache::Impl::DropPools(const LayerStore& layer, HeadPages& head) const {
   MixedHead& mixed = *head.mixed;
   for (size_t j = 0; j < mixed.pools.size(); ++j) DropPool(PagesOf(layer, j), mixed.pools[j]);
-  mixed = MixedHead{.pools = std::move(mixed.pools)};
+  mixed.mass = HeadMass();
+  mixed.can_undo = false;
+  mixed.requantised_tokens = mixed.dropped_tokens = mixed.dropped_before = 0;
 }
 
 void Cache::Impl::AddPoolRuns(const LayerStore& layer, const HeadPages& head,
@@ -211,6 +253,7 @@ void Cache::Impl::AddWidths(CacheLedger& ledger) const {
         ledger.widths[j].head_tokens += head->pools[j].tokens();
         ledger.metadata_bytes += head->pools[j].tokens() * static_cast<int64_t>(sizeof(int32_t));
       }
+      ledger.metadata_bytes += static_cast<int64_t>(head->mass.now.size() * sizeof(float));
       ledger.dropped_head_tokens += head->dropped_tokens;
       ledger.requantised_head_tokens += head->requantised_tokens;
     }

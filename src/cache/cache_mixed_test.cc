@@ -347,11 +347,26 @@ TEST(CacheMixed, PoliciesThatNoPoolCanFollowAreRefusedByName) {
     SetMixed({.pools = *ParseMixedPools(kTokenPools), .policy = std::move(policy)}, &spec);
     return CheckKvSpec(spec, kSmall).message();
   };
-  EXPECT_NE(refusal(PolicyOf("h2o")).find("policy h2o:0.1,0.1 judges tokens by the attention"),
-            std::string::npos);
   EXPECT_NE(refusal(std::make_shared<Threes>()).find("gives width 3, of which there is no pool"),
             std::string::npos);
   EXPECT_EQ(refusal(PolicyOf("keydiff:0.5")), "");
+}
+
+TEST(CacheMixed, PolicyThatJudgesByAttentionAsksToBeToldOfIt) {
+  KvSpec spec;
+  SetMixed({.pools = *ParseMixedPools(kTokenPools), .policy = PolicyOf("h2o")}, &spec);
+  auto cache = MakeCache(kSmall, spec);
+  EXPECT_TRUE(cache->measures_attention(1));
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, Tokens(400), 128);
+  const Status status = RunStep(*cache, seq, Tokens(400), 5, [](int, int) {});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("h2o:0.1,0.1 judges tokens by the attention they get"),
+            std::string::npos)
+      << status.message();
+  cache->Rollback(seq);
+  EXPECT_EQ(cache->Truncate(seq, 100).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(cache->earliest_truncate(seq), 128);
 }
 
 TEST(CacheMixed, WidthWithoutAPoolFailsTheStepAndChangesNothing) {

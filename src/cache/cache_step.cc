@@ -346,6 +346,11 @@ void Cache::Commit(SequenceId id, int64_t new_tokens) {
       impl_->CloseHead(*seq, layer, head);
     });
   }
+  if (measures_attention()) {
+    impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
+      if (layer.mixed != nullptr) impl_->CommitMass(head);
+    });
+  }
   impl_->CancelReservations(*seq);
   const int64_t after = seq->length + seq->step_tokens;
   const int64_t before = seq->length;
@@ -384,6 +389,7 @@ void Cache::Rollback(SequenceId id) {
     head.open_end = std::min(head.open_end, pages);
     impl_->DropStored(layer, head, layer.rule.SealedPages(seq->length));
     head.dropped = head.dropped_stored = 0;
+    if (head.mixed != nullptr) head.mixed->mass.next.clear();
     if (seq->length == 0 && head.sink != nullptr) {
       impl_->Pool(layer.sink_pool).Release(head.sink);
       head.sink = nullptr;

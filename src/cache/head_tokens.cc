@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/head_mass.h"
 #include "codec/codec.h"
 
 namespace kvant {
@@ -46,6 +47,15 @@ TokenReader::Row TokenReader::ReadFrom(size_t kind, const PageLayout& layout, co
 
 HeadTokens::HeadTokens(const MixedSource& source, const Policy& policy)
     : head_dim_(source.open.k.head_dim) {
+  int64_t before = std::min(source.sinks_tokens, source.length);
+  for (const HeadPool& pool : source.head.mixed->pools) {
+    pool_begin_.push_back(before);
+    before += pool.tokens();
+  }
+  const HeldPlaces held(*source.head.mixed, source.sinks_tokens, source.closing_page,
+                        source.length);
+  closed_ = held.closed;
+  open_begin_ = held.open_begin;
   const int64_t closing = source.closing_page * kPageTokens, window = closing + kPageTokens;
   for (int64_t t = 0; t < std::min(source.sinks_tokens, source.length); ++t) {
     Add(t, kWrittenWidth, {TokenPlace::kSink, 0, t});
@@ -56,6 +66,7 @@ HeadTokens::HeadTokens(const MixedSource& source, const Policy& policy)
   }
   for (int64_t t = window; t < source.length; ++t)
     Add(t, kWrittenWidth, {TokenPlace::kWindow, 0, t});
+  if (policy.needs_scores()) AddScores(source, policy.score_kind());
   if (policy.needs_keys() || policy.needs_values()) Decode(source, policy.needs_values());
 }
 
@@ -85,6 +96,26 @@ void HeadTokens::AddStored(const MixedSource& source) {
   }
 }
 
+void HeadTokens::AddScores(const MixedSource& source, ScoreKind kind) {
+  for (size_t i = 0; i < size(); ++i) {
+    score_.push_back(ScoreOf(kind, source.group_ratio, source.head.mixed->mass.now,
+                             static_cast<int64_t>(size()), held_place(i), position_[i],
+                             source.length));
+  }
+}
+
+size_t HeadTokens::At(int32_t position) const {
+  return static_cast<size_t>(std::lower_bound(position_.begin(), position_.end(), position) -
+                             position_.begin());
+}
+
+int64_t HeadTokens::held_place(size_t i) const {
+  const TokenPlace& place = place_[i];
+  if (place.where == TokenPlace::kSink) return place.slot;
+  if (place.where == TokenPlace::kStored) return pool_begin_[place.pool] + place.slot;
+  return closed_ + place.slot - open_begin_;
+}
+
 void HeadTokens::Decode(const MixedSource& source, bool with_values) {
   TokenReader reader(source, with_values);
   for (const TokenPlace& place : place_) {
@@ -96,6 +127,7 @@ void HeadTokens::Decode(const MixedSource& source, bool with_values) {
 
 PolicyTokens HeadTokens::view() const {
   PolicyTokens tokens;
+  tokens.score = score_;
   tokens.position = position_;
   tokens.width = width_;
   tokens.k = k_;

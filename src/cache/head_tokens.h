@@ -34,6 +34,7 @@ struct MixedSource {
   int64_t sinks_tokens = 0;
   int64_t closing_page = 0;  // all before it came already
   int64_t length = 0;        // tokens to judge
+  int group_ratio = 1;
 };
 
 // Decodes tokens by their place, a page at a time: the last page of each kind stays at hand.
@@ -62,22 +63,31 @@ class TokenReader {
 class HeadTokens {
  public:
   // Throws std::bad_alloc.
+  // REQUIRES: the head's mass has all tokens of that length, where the policy needs scores.
   HeadTokens(const MixedSource& source, const Policy& policy);
 
   size_t size() const { return position_.size(); }
   const TokenPlace& place(size_t i) const { return place_[i]; }
   int32_t position(size_t i) const { return position_[i]; }
   int width(size_t i) const { return width_[i]; }
+  // The token at a position, which must be there.
+  size_t At(int32_t position) const;
+  // Of all tokens that the head holds, as HeadMass counts them.
+  int64_t held_place(size_t i) const;
   PolicyTokens view() const;
 
  private:
   void Add(int64_t position, int width, const TokenPlace& place);
   void AddStored(const MixedSource& source);
+  void AddScores(const MixedSource& source, ScoreKind kind);
   void Decode(const MixedSource& source, bool with_values);
 
   std::vector<int32_t> position_;
   std::vector<uint8_t> width_;
   std::vector<TokenPlace> place_;
+  std::vector<int64_t> pool_begin_;  // held places before each pool's
+  int64_t closed_ = 0, open_begin_ = 0;
+  std::vector<float> score_;  // empty unless the policy asks for it
   std::vector<float> k_, v_;  // empty unless the policy asks for them
   int head_dim_ = 0;
 };

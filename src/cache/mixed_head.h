@@ -25,8 +25,20 @@ struct HeadPool {
   int64_t tail_tokens() const { return tokens() - coded_tokens; }
 };
 
+// What attention gave the tokens, where the policy asks for it: cache/head_mass.h.
+struct HeadMass {
+  std::vector<float> now;     // [sums a token][tokens]
+  std::vector<float> next;    // the same with the running step
+  std::vector<float> before;  // what `now` was before a page came, for as long as its step runs
+};
+
+class Policy;
+
 struct MixedHead {
+  const Policy* policy = nullptr;
+  int64_t budget_bytes = 0;     // of its tokens; 0: none
   std::vector<HeadPool> pools;  // as in MixedLayer
+  HeadMass mass;
   // Whether the page that came last may be taken out again: no stored token moved for it.
   bool can_undo = false;
   int64_t requantised_tokens = 0;  // became narrower after they were coded; of this sequence

@@ -156,7 +156,9 @@ Status CheckKvSpec(const KvSpec& spec, const KvGeometry& geometry) {
 }
 
 bool IsMixedLayer(const KvSpec& spec, int layer) {
-  return spec.mixed != nullptr && !IsSkipped(spec, layer);
+  if (spec.mixed == nullptr || IsSkipped(spec, layer)) return false;
+  const std::vector<int>& others = spec.mixed->one_width_layers;
+  return std::find(others.begin(), others.end(), layer) == others.end();
 }
 
 FormatPair LayerFormats(const KvSpec& spec, int layer) {

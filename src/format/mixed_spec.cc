@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "format/page_layout.h"
+#include "kvant/head_classes.h"
 #include "kvant/policy.h"
 
 namespace kvant {
@@ -77,10 +78,6 @@ Status CheckSide(const MixedSpec& mixed, const MixedPool& pool, Format FormatPai
 
 Status CheckPolicy(const MixedSpec& mixed) {
   const Policy& policy = *mixed.policy;
-  if (policy.needs_scores()) {
-    return Refuse("policy " + policy.name() +
-                  " judges tokens by the attention they get, which the cache does not measure");
-  }
   for (const int width : policy.widths()) {
     const bool has_pool = std::any_of(mixed.pools.begin(), mixed.pools.end(),
                                       [&](const MixedPool& pool) { return pool.width == width; });
@@ -139,11 +136,30 @@ void SetMixed(MixedSpec mixed, KvSpec* spec) {
   spec->mixed = std::make_shared<const MixedSpec>(std::move(mixed));
 }
 
+KvSpec WithWindows(const KvSpec& spec, std::span<const int64_t> layer_windows) {
+  KvSpec held = spec;
+  if (spec.mixed == nullptr) return held;
+  MixedSpec mixed = *spec.mixed;
+  mixed.one_width_layers.clear();
+  for (size_t layer = 0; layer < layer_windows.size(); ++layer) {
+    if (layer_windows[layer] != 0) mixed.one_width_layers.push_back(static_cast<int>(layer));
+  }
+  held.mixed = std::make_shared<const MixedSpec>(std::move(mixed));
+  return held;
+}
+
+Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash) {
+  const HeadClasses* const heads = spec.mixed == nullptr ? nullptr : spec.mixed->heads.get();
+  if (heads == nullptr || heads->model_hash == model_hash) return Status::Ok();
+  return Refuse("the head classes were found for another model: its file's hash differs");
+}
+
 Status CheckMixedSpec(const KvSpec& spec) {
   const MixedSpec& mixed = *spec.mixed;
   if (mixed.pools.empty()) return Refuse("there are no pools");
   if (mixed.policy == nullptr) return Refuse("there is no policy that chooses widths");
   if (!spec.layers.empty()) return Refuse("formats by layer are given too");
+  if (mixed.heads != nullptr) KVANT_RETURN_IF_ERROR(CheckHeadClasses(*mixed.heads));
   if (mixed.budget_bytes < 0) {
     return Refuse("a budget of " + std::to_string(mixed.budget_bytes) + " bytes is negative");
   }

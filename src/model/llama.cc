@@ -88,11 +88,6 @@ void Llama::ForRows(int64_t rows, const Body& body) {
 }
 
 Status Llama::Step(std::span<const StepPart> parts, const std::atomic<bool>* cancel) {
-  if (observes_attention() && cache_.spec().mixed != nullptr) {
-    return Status::Unsupported(
-        "attention is not told of where tokens have several widths: their pools hold them in no "
-        "order");
-  }
   KVANT_RETURN_IF_ERROR(ReserveAll(parts));
   PlanRows(parts);
   const Status status = RunLayers(parts, cancel);
@@ -277,8 +272,8 @@ Status Llama::AttendAll(std::span<const StepPart> parts, int layer) {
       AddTasks(part.sequence, layer, position, stop, row);
       row += stop - position;
       position = stop;
-      if (!attention_observer_) continue;
-      KVANT_RETURN_IF_ERROR(RunTasksObserved(static_cast<int>(i), layer));
+      if (!attention_observer_ && !cache_.measures_attention(layer)) continue;
+      KVANT_RETURN_IF_ERROR(RunTasksObserved(part.sequence, static_cast<int>(i), layer));
       tasks_.clear();
     }
   }
@@ -307,7 +302,7 @@ Status Llama::RunTasks() {
   return Status::Ok();
 }
 
-Status Llama::RunTasksObserved(int part, int layer) {
+Status Llama::RunTasksObserved(SequenceId sequence, int part, int layer) {
   constexpr int64_t kPad = kAlignment / sizeof(float);
   const AttentionTask& first = tasks_[0];
   const int64_t tokens = first.view.end_position(), stride = (tokens + kPad - 1) / kPad * kPad;
@@ -323,6 +318,16 @@ Status Llama::RunTasksObserved(int part, int layer) {
     to += task.rows() * stride;
   }
   KVANT_RETURN_IF_ERROR(RunTasks());
+  for (int head = 0; head < config_.kv_heads; ++head) {
+    const AttentionTask& task = tasks_[static_cast<size_t>(head)];
+    if (cache_.measures_attention(layer)) {
+      KVANT_RETURN_IF_ERROR(cache_.AddAttention(sequence, layer, head, task.probabilities, stride));
+    }
+    if (!attention_observer_) continue;
+    KVANT_RETURN_IF_ERROR(
+        cache_.SortByPosition(sequence, layer, head, task.rows(), stride, task.probabilities));
+  }
+  if (!attention_observer_) return Status::Ok();
   attention_observer_({.layer = layer,
                        .part = part,
                        .first_position = first.first_position,

@@ -122,8 +122,8 @@ class Llama {
   // `row` of the step.
   void AddTasks(SequenceId sequence, int layer, int64_t begin, int64_t end, int64_t row);
   Status RunTasks();
-  // Runs the tasks of one page and tells the observer.
-  Status RunTasksObserved(int part, int layer);
+  // Runs the tasks of one page of a part, and tells the cache and the observer of them.
+  Status RunTasksObserved(SequenceId sequence, int part, int layer);
   // Drops the rows whose hidden states nobody asked for; q_ and x_ close up.
   void KeepWantedRows(std::span<const StepPart> parts);
   void ReleaseKv(std::span<const StepPart> parts, int layer);

@@ -1,10 +1,12 @@
 // Sessions whose cache keeps tokens at several widths.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "cache/width_policy_for_test.h"
+#include "kvant/head_classes.h"
 #include "kvant/session.h"
 #include "model/session_for_test.h"
 #include "model/toy_model_for_test.h"
@@ -91,31 +93,65 @@ TEST(MixedSession, BytesReadAreThoseOfEveryHead) {
   EXPECT_EQ(session.kv_bytes_read() - before, session.kv_bytes_read_per_token());
 }
 
-TEST(MixedSession, AttentionIsNotToldOf) {
-  Session session = MakeSession(MakeMixedSpec(kTokenPools, HashedWidth));
-  session.ObserveAttention([](const LayerAttention&) { FAIL(); });
-  EXPECT_EQ(session.Prefill(ToyTokens(10, 40)).code(), StatusCode::kUnsupported);
-  EXPECT_EQ(session.length(), 0);
-  session.ObserveAttention({});
-  EXPECT_TRUE(session.Prefill(ToyTokens(10, 40)).ok());
-}
-
-TEST(MixedSession, LayersThatSeeAWindowAreRefusedUnlessSkipped) {
+TEST(MixedSession, LayersThatSeeAWindowKeepOneWidth) {
   ToyShape shape;
   shape.architecture = "gemma3";
   shape.layers = 7;
   shape.window_tokens = 100;
   const Model model = ToyModel(shape).Load("mixed_windows").value();
   SessionOptions options;
-  options.kv = MakeMixedSpec(kTokenPools, HashedWidth);
-  const Status status = Session::Create(model, options).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("layer 0 sees only the newest 100"), std::string::npos)
-      << status.message();
-  options.kv.skip_layers = {0, 1, 2, 3, 4, 6};
-  Result<Session> session = Session::Create(model, options);
-  ASSERT_TRUE(session.ok()) << session.status().message();
-  EXPECT_TRUE(session->Prefill(ToyTokens(300, 40)).ok());
+  options.kv = MakeMixedSpec("8=int8:token+2=tq2", [](int64_t position, int64_t) {
+    return std::array{8, 2, 0}[HashOf(position) % 3];
+  });
+  options.kv.skip_layers = {6};
+  const std::vector<int32_t> tokens = ToyTokens(300, 40);
+  Session session = MakeSession(model, options);
+  EXPECT_EQ(session.kv().mixed->one_width_layers, (std::vector<int>{0, 1, 2, 3, 4, 6}));
+  EXPECT_TRUE(IsMixedLayer(session.kv(), 5));
+  ASSERT_TRUE(session.Prefill(tokens).ok());
+  const CacheLedger ledger = session.ledger();
+  int64_t head_tokens = ledger.dropped_head_tokens;
+  for (const WidthLedger& width : ledger.widths) head_tokens += width.head_tokens;
+  EXPECT_EQ(head_tokens, shape.kv_heads * (3 * 64 - 4));  // of layer 5
+  // One pool that takes all tokens of the layer that sees them is a cache of one width.
+  options.kv = MakeMixedSpec(
+      "4=int4:token/int4:token", [](int64_t, int64_t) { return 4; }, true, 0);
+  Session pooled = MakeSession(model, options);
+  ASSERT_TRUE(pooled.Prefill(tokens).ok());
+  options.kv = *ParseKvPreset("int4:token/int4:token");
+  options.kv.sinks_tokens = 0;
+  Session uniform = MakeSession(model, options);
+  ASSERT_TRUE(uniform.Prefill(tokens).ok());
+  EXPECT_EQ(LogitsOf(pooled), LogitsOf(uniform));
+}
+
+TEST(MixedSession, HeadsThatStreamKeepTheirFirstAndNewestTokens) {
+  HeadClasses classes{.model_hash = Toy().file_hash(),
+                      .layers = 2,
+                      .kv_heads = 2,
+                      .first_tokens = 10,
+                      .recent_tokens = 100,
+                      .sparsity = 0.5,
+                      .gates = {.9f, .1f, .2f, .8f}};
+  KvSpec kv = MakeMixedSpec(kTokenPools, [](int64_t, int64_t) { return 8; });
+  MixedSpec mixed = *kv.mixed;
+  mixed.heads = std::make_shared<const HeadClasses>(classes);
+  SetMixed(mixed, &kv);
+  Session session = MakeSession(kv);
+  ASSERT_TRUE(session.Prefill(ToyTokens(450, 40)).ok());
+  // Six pages have left the window, the last of them at 448 tokens, of which the newest 100 begin
+  // at 348. The widest pool holds 16 bits, which streaming leaves alone.
+  const CacheLedger ledger = session.ledger();
+  EXPECT_EQ(ledger.widths[0].head_tokens, 2 * (6 + (384 - 348)));
+  EXPECT_EQ(ledger.widths[1].head_tokens, 2 * (384 - 4));
+  EXPECT_EQ(ledger.dropped_head_tokens, 2 * (348 - 10));
+  classes.model_hash ^= 1;
+  mixed.heads = std::make_shared<const HeadClasses>(classes);
+  SetMixed(mixed, &kv);
+  SessionOptions options;
+  options.kv = kv;
+  EXPECT_NE(Session::Create(Toy(), options).status().message().find("another model"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kvant/calibration.h"
 #include "kvant/isa.h"
+#include "kvant/mixed_spec.h"
 #include "model/model_impl.h"
 #include "model/session_impl.h"
 
@@ -67,7 +68,8 @@ Status Session::Impl::Check(std::span<const int32_t> added) const {
 
 Status Session::Impl::Step(std::span<const int32_t> added, const std::atomic<bool>* cancel,
                            bool newest_only) {
-  newest_only = newest_only && !engine->llama->observes_attention();
+  newest_only =
+      newest_only && !engine->llama->observes_attention() && !engine->cache->measures_attention();
   const StepPart parts[] = {{sequence, added, newest_only}};
   KVANT_RETURN_IF_ERROR(engine->llama->Step(parts, cancel));
   TakeStep(added, newest_only ? 0 : std::ssize(added) - 1);
@@ -99,6 +101,7 @@ Result<Session> SessionMaker::Create(const Model& model, const SessionOptions& o
   if (options.kv.calibration != nullptr) {
     KVANT_RETURN_IF_ERROR(CheckCalibratedModel(*options.kv.calibration, impl.file_hash));
   }
+  KVANT_RETURN_IF_ERROR(CheckMixedModel(options.kv, impl.file_hash));
   auto engine = std::make_shared<SessionEngine>(model);
   engine->pool = std::move(pool);
   engine->context_tokens =

@@ -16,6 +16,7 @@ class DiffKv : public TwoWidths {
     return SpecText("diffkv", {NumberText(thresholds_.prune), NumberText(thresholds_.low),
                                std::to_string(high_width_), std::to_string(low_width_)});
   }
+  ScoreKind score_kind() const override { return ScoreKind::kRecentTop; }
 
  private:
   void Assign(const PolicyTokens& tokens, const PolicyLimits& limits, const Ranking& ranking,

@@ -32,6 +32,10 @@ std::vector<uint8_t> FullHeads(std::span<const float> gates, double sparsity) {
   return full;
 }
 
+std::string StreamingSpec(const HeadClasses& classes) {
+  return MakeStreaming(classes.first_tokens, classes.recent_tokens)->name();
+}
+
 std::vector<std::unique_ptr<Policy>> HeadPolicies(const HeadClasses& classes) {
   std::vector<std::unique_ptr<Policy>> policies;
   for (const uint8_t full : FullHeads(classes.gates, classes.sparsity)) {

@@ -39,7 +39,7 @@ class LogitVariance : public RankedPolicy {
   explicit LogitVariance(std::vector<int> widths) : widths_(std::move(widths)) {}
 
   std::string name() const override { return SpecText("variance", {WidthsText(widths_)}); }
-  bool needs_scores() const override { return true; }
+  ScoreKind score_kind() const override { return ScoreKind::kRecentMean; }
   bool needs_keys() const override { return true; }
   std::vector<int> widths() const override { return widths_; }
 

@@ -16,6 +16,7 @@ class MiKv : public TwoWidths {
     return SpecText("mikv",
                     {AmountText(high_), std::to_string(high_width_), std::to_string(low_width_)});
   }
+  ScoreKind score_kind() const override { return ScoreKind::kTotal; }
 
  private:
   void Assign(const PolicyTokens&, const PolicyLimits& limits, const Ranking& ranking,

@@ -24,7 +24,7 @@ class Qaq : public RankedPolicy {
   std::string name() const override {
     return SpecText("qaq", {NumberText(error_), WidthsText(widths_)});
   }
-  bool needs_scores() const override { return true; }
+  ScoreKind score_kind() const override { return ScoreKind::kRecentMax; }
   bool needs_values() const override { return true; }
   std::vector<int> widths() const override { return widths_; }
 

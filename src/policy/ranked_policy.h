@@ -79,7 +79,6 @@ class KeepRanked : public RankedPolicy {
 class TwoWidths : public RankedPolicy {
  public:
   TwoWidths(int high_width, int low_width) : high_width_(high_width), low_width_(low_width) {}
-  bool needs_scores() const override { return true; }
   std::vector<int> widths() const override { return {low_width_, high_width_}; }
   void Importance(const PolicyTokens& tokens, const PolicyLimits& limits,
                   std::span<double> importance) const override;

@@ -20,7 +20,7 @@ class H2o : public RankedPolicy {
     const std::string text = SpecText("h2o", {AmountText(heavy_), AmountText(recent_)});
     return mean_ ? text + ",mean" : text;
   }
-  bool needs_scores() const override { return true; }
+  ScoreKind score_kind() const override { return ScoreKind::kTotal; }
 
   void Importance(const PolicyTokens& tokens, const PolicyLimits& limits,
                   std::span<double> importance) const override {
@@ -56,7 +56,7 @@ class SnapKv : public KeepRanked {
   std::string name() const override {
     return SpecText("snapkv", {AmountText(keep_), std::to_string(pool_tokens_)});
   }
-  bool needs_scores() const override { return true; }
+  ScoreKind score_kind() const override { return ScoreKind::kRecentMean; }
 
   // Neighbours are those in the span, dropped or not; beyond its ends they count as 0.
   void Importance(const PolicyTokens& tokens, const PolicyLimits&,

@@ -112,7 +112,65 @@ TEST(MixedAttention, EqualsF64OverTheDecodedTokensOfEveryPool) {
   }
 }
 
-TEST(MixedAttention, ProbabilitiesByPositionAreRefused) {
+// Rows of probabilities over pools, sorted by position, against f64. The bound is that of
+// probabilities_test.cc for coded K, which is derived there.
+void ExpectProbabilities(const Cache& cache, SequenceId seq, int head, ThreadPool& pool) {
+  const int d = kShape.head_dim, ratio = kShape.group_ratio();
+  const int64_t length = cache.length(seq), stride = length + 3;
+  const std::vector<float> q = RandomValues(static_cast<size_t>(ratio * d), 9);
+  std::vector<float> out(q.size());
+  std::vector<float> probabilities(static_cast<size_t>(ratio * stride), -1.0f);
+  AttentionTask task;
+  task.view = cache.View(seq, 0, head, (length - 1) / kPageTokens);
+  task.first_position = length - 1;
+  task.queries = 1;
+  task.group_ratio = ratio;
+  task.q = q.data();
+  task.out = out.data();
+  task.probabilities = probabilities.data();
+  task.probability_stride = stride;
+  const double scale = 1 / std::sqrt(static_cast<double>(d));
+  AttentionWorkspace workspace;
+  ASSERT_TRUE(Attend(pool, {&task, 1}, d, static_cast<float>(scale), workspace).ok());
+  ASSERT_TRUE(cache.SortByPosition(seq, 0, head, ratio, stride, probabilities.data()).ok());
+  const testing::SeenHead seen = SeeHead(cache, seq, 0, head);
+  std::vector<float> k;
+  for (const auto& [position, row] : seen.rows) k.insert(k.end(), row.k.begin(), row.k.end());
+  for (int r = 0; r < ratio; ++r) {
+    const std::vector<double> want = testing::ReferenceProbabilities(
+        q.data() + r * d, k, d, static_cast<int>(seen.rows.size()), scale);
+    const float* const row = probabilities.data() + r * stride;
+    size_t i = 0;
+    for (int64_t t = 0; t < length; ++t) {
+      if (!seen.rows.contains(t)) {
+        ASSERT_EQ(row[t], 0.0f) << "dropped position " << t;
+        continue;
+      }
+      ASSERT_NEAR(row[t], want[i], 0.075 * want[i] + 1e-7) << "position " << t;
+      ++i;
+    }
+    ASSERT_EQ(row[length], -1.0f) << "behind the last position";
+  }
+}
+
+TEST(MixedAttention, ProbabilitiesSortedByPositionEqualF64) {
+  auto pool = std::move(ThreadPool::Create(2).value());
+  const Isa before = ActiveIsa();
+  for (const MixedCase& mixed : kCases) {
+    auto cache = testing::MakeCache(kShape, MakeMixedSpec(mixed.pools, mixed.width_of, mixed.once));
+    const SequenceId seq = NewSequence(*cache);
+    for (const int64_t length : {3, 60, 129, 300, 1100}) {
+      Fill(*cache, seq, length);
+      for (const Isa isa : AvailableIsas()) {
+        ASSERT_TRUE(SetActiveIsa(isa).ok());
+        ExpectProbabilities(*cache, seq, static_cast<int>(length) % 2, *pool);
+      }
+      ASSERT_TRUE(SetActiveIsa(before).ok());
+    }
+  }
+}
+
+TEST(MixedAttention, ProbabilitiesThatDoNotFitTheirViewAreRefused) {
   auto pool = std::move(ThreadPool::Create(1).value());
   auto cache = testing::MakeCache(kShape, MakeMixedSpec(kTokenPools, HashedWidth));
   const SequenceId seq = NewSequence(*cache);
@@ -121,6 +179,7 @@ TEST(MixedAttention, ProbabilitiesByPositionAreRefused) {
   std::vector<float> out(64), probabilities(300, -1.0f);
   AttentionTask task;
   task.view = cache->View(seq, 0, 0, 299 / kPageTokens);
+  task.view.runs[kMaxRuns - 1].first_position = 0;
   task.first_position = 299;
   task.queries = 1;
   task.q = q.data();
@@ -128,7 +187,7 @@ TEST(MixedAttention, ProbabilitiesByPositionAreRefused) {
   task.probabilities = probabilities.data();
   task.probability_stride = 300;
   AttentionWorkspace workspace;
-  EXPECT_EQ(Attend(*pool, {&task, 1}, 64, 0.125f, workspace).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(Attend(*pool, {&task, 1}, 64, 0.125f, workspace).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(probabilities, std::vector<float>(300, -1.0f));
 }
 

@@ -153,7 +153,7 @@ def test_explain_measures_this_machine():
     (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:8=int8:token"], ["mixed:8=int8:token", "--policy"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "int8", "--policy", "full"], ["--policy full", "mixed:"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:8=int8:token", "--policy", "best"], ["best", "keydiff"]),
-    (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:8=int8:token", "--policy", "h2o"], ["h2o", "attention"]),
+    (["run", "-m", MODEL, "-p", "x", "--kv", "int8", "--head-classes", "h.json"], ["--head-classes h.json", "mixed:"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:8=int9", "--policy", "full"], ["int9"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:5=int5", "--policy", "full"], ["'5'"]),
     (["run", "-m", MODEL, "-p", "x", "--kv", "mixed:8=int8", "--policy", "full"], ["int8:channel", "share"]),

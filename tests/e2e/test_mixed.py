@@ -18,7 +18,7 @@ def test_run_accounts_for_each_width_and_for_what_was_dropped():
     assert report["formats"] == {
         "pools": [{"width": 8, "k": "int8:token:min", "v": "int8:token:min"},
                   {"width": 4, "k": "tq4", "v": "tq4"}, {"width": 2, "k": "tq2", "v": "tq2"}],
-        "policy": "streaming:4,128", "once": False, "budget_bytes": None}
+        "policy": "streaming:4,128", "once": False, "budget_bytes": None, "streaming": None, "streaming_heads": None}
     # 401 tokens: five of the seven pages have left the window, of which four tokens are sinks. At 384 tokens
     # the newest 128 begin at 256.
     assert [width["width"] for width in ledger["widths"]] == [8, 4, 2]
@@ -87,3 +87,28 @@ def test_eval_compares_mixed_caches_with_others():
     assert int4["mean_kl"] == pytest.approx(
         json_of("eval", "-m", MODEL, "-f", TEXT, "--kv", "int4", "--ctx", 400, "--tokens", 32, "--no-floor", "--greedy", 0,
                 "--json")["contexts"][0]["mean_kl"], rel=1e-12)
+
+
+def test_policy_that_judges_by_attention_drops_and_lowers():
+    h2o, mikv = run_mixed("--policy", "h2o:0.3,0.2")["ledger"], run_mixed("--policy", "mikv:0.3,8,2")["ledger"]
+    # Asked last at 384 tokens, of which 316 lie between sinks and window: 94 of them stay. The recent ones are in the window.
+    assert [width["head_tokens"] for width in h2o["widths"]] == [94 * LAYER_HEADS, 0, 0]
+    assert h2o["dropped_head_tokens"] == (316 - 94) * LAYER_HEADS
+    # What became narrow early stays so, wherever it ranks later.
+    high, none, low = [width["head_tokens"] for width in mikv["widths"]]
+    assert 0 < high <= 94 * LAYER_HEADS and none == 0 and high + low == 316 * LAYER_HEADS and mikv["dropped_head_tokens"] == 0
+
+
+def test_heads_that_stream_hold_less(tmp_path):
+    classes = tmp_path / "heads.json"
+    done = kvant("heads", "-m", MODEL, "-f", TEXT, "-c", 320, "--depths", 40, "--questions", 1, "--sinks", 8, "--recent", 96,
+                 "-o", classes)
+    assert done.returncode == 0, done.stderr.decode()
+    report = run_mixed("--head-classes", classes)
+    assert report["formats"]["policy"] == "full" and report["formats"]["streaming"] == "streaming:8,96"
+    streaming = report["formats"]["streaming_heads"]
+    assert streaming == LAYER_HEADS // 2
+    # At 384 tokens the newest 96 begin at 288; pages before 320 have left the window, four tokens are sinks.
+    kept = (LAYER_HEADS - streaming) * 316 + streaming * (4 + 320 - 288)
+    assert report["ledger"]["widths"][0]["head_tokens"] == kept
+    assert report["ledger"]["dropped_head_tokens"] == 316 * LAYER_HEADS - kept
