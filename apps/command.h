@@ -16,6 +16,7 @@ void AddExplain(CLI::App& root, Action* action);
 void AddHeads(CLI::App& root, Action* action);
 void AddInspect(CLI::App& root, Action* action);
 void AddMeter(CLI::App& root, Action* action);
+void AddPolicies(CLI::App& root, Action* action);
 void AddRoofline(CLI::App& root, Action* action);
 void AddRun(CLI::App& root, Action* action);
 void AddTasks(CLI::App& root, Action* action);

@@ -111,6 +111,7 @@ Json EvalContextJson(const EvalResults& results, const EvalContext& c) {
                {"floor_same_top1", floor(&EvalFloor::same_top1)},
                {"floor_ppl_ratio", floor(&EvalFloor::ppl_ratio)},
                {"effective_bits", c.effective_bits},
+               {"kv_bytes", c.kv_bytes},
                {"effective_bits_base", OrNull(c.effective_bits_base)},
                {"bytes_per_token", BytesJson(test)},
                {"ns_per_cached_token", OrNull(test.ns_per_cached_token)}};

@@ -55,6 +55,7 @@ int ParseAndRun(int argc, char** argv) {
   AddRun(app, &action);
   AddEval(app, &action);
   AddTasks(app, &action);
+  AddPolicies(app, &action);
   AddBench(app, &action);
   AddExplain(app, &action);
   AddCalibrate(app, &action);

@@ -95,6 +95,7 @@ struct EvalContext {
   double ppl_base = 0;
   double ppl_ratio = 0;       // ppl / ppl_base
   double effective_bits = 0;  // of the test cache at its longest: whole pages, window and sinks
+  int64_t kv_bytes = 0;       // CacheLedger::kv_bytes of the same
   std::optional<double> effective_bits_base;  // absent where the base is a file
   std::optional<EvalFloor> floor;  // absent where it was not asked for, or the base is f32 itself
   std::vector<EvalBucket> by_position;

@@ -27,7 +27,7 @@ Evaluation::Evaluation(Inputs inputs)
       base_(std::move(inputs.base)) {
   const int64_t ctx = inputs_.ctx_tokens;
   for (Session& test : inputs.tests) {
-    sides_.push_back({std::move(test), Summary(ctx / 2, ctx - 1, inputs_.position_buckets)});
+    sides_.push_back({std::move(test), Summary(ctx / 2, ctx - 1, inputs_.position_buckets), {}});
   }
   const size_t values = static_cast<size_t>(kLogitRows * vocab_);
   test_logits_.resize(values);
@@ -74,7 +74,7 @@ Status Evaluation::RunChunk(std::span<const int32_t> text, int64_t index,
   }
   if (sides_[0].session.length() < longest_) return Status::Ok();
   longest_ = sides_[0].session.length();
-  for (Side& side : sides_) side.effective_bits = side.session.ledger().effective_bits;
+  for (Side& side : sides_) side.ledger = side.session.ledger();
   if (base_) base_bits_ = base_->ledger().effective_bits;
   return Status::Ok();
 }
@@ -84,7 +84,8 @@ EvalContext Evaluation::Finish(size_t test) const {
   result.ctx_tokens = inputs_.ctx_tokens;
   result.mode = inputs_.mode;
   result.test = static_cast<int>(test);
-  result.effective_bits = sides_[test].effective_bits;
+  result.effective_bits = sides_[test].ledger.effective_bits;
+  result.kv_bytes = sides_[test].ledger.kv_bytes;
   if (base_) result.effective_bits_base = base_bits_;
   sides_[test].summary.Finish(&result);
   return result;

@@ -44,7 +44,7 @@ class Evaluation {
   struct Side {
     Session session;
     Summary summary;
-    double effective_bits = 0;  // at the longest
+    CacheLedger ledger;  // at the longest
   };
 
   Status Reset(std::span<const int32_t> text, int64_t index);

@@ -112,3 +112,17 @@ def test_heads_that_stream_hold_less(tmp_path):
     kept = (LAYER_HEADS - streaming) * 316 + streaming * (4 + 320 - 288)
     assert report["ledger"]["widths"][0]["head_tokens"] == kept
     assert report["ledger"]["dropped_head_tokens"] == 316 * LAYER_HEADS - kept
+
+
+def test_policies_prints_the_front_of_bytes_and_loss():
+    report = json_of("policies", "-m", MODEL, "-f", TEXT, "--ctx", 320, "--tokens", 32, "--shares", "40,80", "--uniform", "int4",
+                     "--only", "mixed:4=tq4@h2o:all,0.1", "--only", "mixed:4=tq4+2=tq2@mikv:all,4,2", "--questions", 0, "--json")
+    rows = report["results"]
+    assert sorted((row["policy"] or "", row["share_percent"] or 0) for row in rows) == [
+        ("", 0), ("h2o:all,0.1", 40), ("h2o:all,0.1", 80), ("mikv:all,4,2", 40), ("mikv:all,4,2", 80)]
+    assert [row["kv_bytes"] for row in rows] == sorted(row["kv_bytes"] for row in rows)
+    best = float("inf")
+    for row in rows:
+        assert row["is_front"] == (row["mean_kl"] < best)
+        best = min(best, row["mean_kl"])
+        assert row["mean_kl"] > 0 and row["needle_score"] is None
