@@ -264,7 +264,7 @@ int RunRun(const RunOptions& o) {
   CheckRequest(o);
   const KvSpec spec = o.kv.Spec();
   o.kv.CheckPolicyActs();
-  if (spec.mixed != nullptr) o.timeline.CheckOneWidth();
+  o.timeline.CheckSpec(spec);
   const int64_t budget_bytes = o.kv.BudgetBytes(spec);
   const std::string text = o.file.empty() ? o.prompt : ReadTextFile(o.file);
   o.model.CheckFits(o.model.Inspect(), spec);

@@ -7,6 +7,7 @@
 
 #include "failure.h"
 #include "kvant/inspect.h"
+#include "kvant/mixed_spec.h"
 #include "options.h"
 #include "report.h"
 
@@ -45,11 +46,16 @@ void TimelineFlags::CheckPossible() const {
   throw Failure(kExitFailed, fmt::format("{}: is no saved session", load_path));
 }
 
-void TimelineFlags::CheckOneWidth() const {
-  if (!context_shift) return;
-  throw UsageError(
-      "--context-shift is not possible with --kv mixed:...: each key would be rounded once more at "
-      "its width");
+void TimelineFlags::CheckSpec(const KvSpec& spec) const {
+  if (spec.mixed == nullptr) return;
+  if (context_shift) {
+    throw UsageError(
+        "--context-shift is not possible with --kv mixed:...: each key would be rounded once more "
+        "at its width");
+  }
+  if (load_path.empty() && save_path.empty()) return;
+  const Status status = CheckMixedSnapshot(spec);
+  if (!status.ok()) throw UsageError(status.message());
 }
 
 void TimelineFlags::Load(Session& session) const {

@@ -20,7 +20,7 @@ struct TimelineFlags {
   // What can be known before a model is loaded.
   void CheckPossible() const;
   // Refuses what a cache of several widths cannot do.
-  void CheckOneWidth() const;
+  void CheckSpec(const KvSpec& spec) const;
 
   // Nothing to do where no file is named.
   void Load(Session& session) const;

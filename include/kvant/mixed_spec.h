@@ -72,6 +72,10 @@ KvSpec WithWindows(const KvSpec& spec, std::span<const int64_t> layer_windows);
 // (Model::file_hash()).
 Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash);
 
+// kUnsupported where a cache with this spec cannot be saved or loaded: a snapshot holds neither the
+// attention that a policy has summed up nor head classes.
+Status CheckMixedSnapshot(const KvSpec& spec);
+
 // Part of CheckKvSpec. kInvalidArgument names what pools cannot share or hold: widths, pages of
 // more than 64 tokens, keys before RoPE, rotations that differ, types other than f16 of what is not
 // coded, formats that share among tokens where these may leave, widths of the policy without a

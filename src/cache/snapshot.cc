@@ -180,8 +180,8 @@ Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, Secti
 int64_t LayerBytes(const SnapshotHeader& h, int layer) {
   const auto at = static_cast<size_t>(layer);
   const bool is_mixed = h.widths.is_mixed(layer);
-  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], is_mixed, h.geometry,
-                                                h.page_tokens, h.kv.sinks_tokens);
+  const LayerLayouts layouts =
+      MakeLayerLayouts(h.kv.layers[at], is_mixed, h.geometry, h.page_tokens, h.kv.sinks_tokens);
   const int64_t sink_bytes = h.HoldsSinks(layer) ? layouts.sink.page_bytes : 0;
   int64_t bytes =
       h.geometry.kv_heads * (sink_bytes + int64_t{h.open[at].count()} * layouts.open.page_bytes);

@@ -9,6 +9,7 @@
 #include "cache/layer_writer.h"
 #include "cache/snapshot.h"
 #include "kvant/calibration.h"
+#include "kvant/mixed_spec.h"
 
 namespace kvant {
 namespace {
@@ -83,6 +84,7 @@ SnapshotHeader Cache::Impl::HeaderOf(const Sequence& seq, uint64_t model_hash) c
 Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& sink) const {
   Sequence* seq = impl_->Find(id);
   if (seq == nullptr) return impl_->NoSequence(id);
+  KVANT_RETURN_IF_ERROR(CheckMixedSnapshot(impl_->spec));
   if (seq->step_tokens != 0) {
     return Status::InvalidArgument("sequence " + std::to_string(id) +
                                    " cannot be saved while a step of it is running");
@@ -130,6 +132,7 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
 
 // Everything that could be wrong of a snapshot for this cache but memory.
 Status Cache::Impl::CheckSnapshot(const SnapshotHeader& h) const {
+  KVANT_RETURN_IF_ERROR(CheckMixedSnapshot(spec));
   if (h.geometry != geometry) return Differs("", Shape(h.geometry), Shape(geometry));
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const FormatPair saved = h.kv.layers[static_cast<size_t>(layer)];

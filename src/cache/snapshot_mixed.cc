@@ -207,8 +207,8 @@ int64_t PooledBytes(const SnapshotHeader& h, int layer, int kv_head, const PageL
 
 Status CheckPositions(const SnapshotHeader& h, int layer, std::span<const std::byte> bytes) {
   const auto at = static_cast<size_t>(layer);
-  const LayerLayouts layouts = MakeLayerLayouts(h.kv.layers[at], true, h.geometry,
-                                                h.page_tokens, h.kv.sinks_tokens);
+  const LayerLayouts layouts =
+      MakeLayerLayouts(h.kv.layers[at], true, h.geometry, h.page_tokens, h.kv.sinks_tokens);
   const std::byte* from = bytes.data();
   for (int kv_head = 0; kv_head < h.geometry.kv_heads; ++kv_head) {
     const SavedMixedHead& head = h.widths.HeadOf(layer, kv_head);

@@ -296,5 +296,20 @@ TEST(SnapshotMixed, OtherWidthsPoliciesAndLayersAreNamed) {
   expect(other, "policy full:2,4");
 }
 
+TEST(SnapshotMixed, SumsOfAttentionAreNoPartOfOne) {
+  KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
+  const auto plain = MakeCache(kSmall, spec);
+  const Bytes bytes = Saved(*plain, NewSequence(*plain));
+  MixedSpec mixed = *spec.mixed;
+  mixed.policy = std::move(ParsePolicy("h2o").value());
+  spec.mixed = std::make_shared<const MixedSpec>(std::move(mixed));
+  const auto cache = MakeCache(kSmall, spec);
+  const auto ignore = [](std::span<const std::byte>) { return Status::Ok(); };
+  const Status saved = cache->Save(NewSequence(*cache), {}, ignore);
+  EXPECT_EQ(saved.code(), StatusCode::kUnsupported);
+  EXPECT_NE(saved.message().find("h2o"), std::string::npos) << saved.message();
+  EXPECT_EQ(RestoreInto(*cache, bytes).status().code(), StatusCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace kvant

@@ -63,7 +63,8 @@ Status FilledCache::Fill(size_t sequence, int64_t count, const RandomTokens& tok
     for (int h = 0; h < g.kv_heads; ++h, ++head) {
       const float* const k = tokens.Rows(Side::kK, head, position);
       const float* const v = tokens.Rows(Side::kV, head, position);
-      KVANT_RETURN_IF_ERROR(cache_->Append(id, layer, h, k, g.k_channels(), v, g.v_channels(), count));
+      KVANT_RETURN_IF_ERROR(
+          cache_->Append(id, layer, h, k, g.k_channels(), v, g.v_channels(), count));
       KVANT_RETURN_IF_ERROR(cache_->Seal(id, layer, h));
       cache_->Release(id, layer, h);
     }

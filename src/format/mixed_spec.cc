@@ -154,6 +154,17 @@ Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash) {
   return Refuse("the head classes were found for another model: its file's hash differs");
 }
 
+Status CheckMixedSnapshot(const KvSpec& spec) {
+  if (spec.mixed == nullptr) return Status::Ok();
+  if (spec.mixed->policy->needs_scores()) {
+    return Status::Unsupported("a cache whose policy judges by attention (" +
+                               spec.mixed->policy->name() +
+                               ") cannot be saved or loaded: its sums are not in a saved session");
+  }
+  if (spec.mixed->heads == nullptr) return Status::Ok();
+  return Status::Unsupported("a cache with head classes cannot be saved or loaded");
+}
+
 Status CheckMixedSpec(const KvSpec& spec) {
   const MixedSpec& mixed = *spec.mixed;
   if (mixed.pools.empty()) return Refuse("there are no pools");

@@ -103,13 +103,14 @@ def test_a_full_disk_leaves_the_old_file_whole(saved, tmp_path):
     assert os.listdir(tmp_path) == ["a.kv"]
 
 
-@pytest.mark.parametrize("flags", [("--save-session", "x.kv"), ("--load-session", "x.kv"), ("--context-shift",)])
-def test_a_cache_of_several_widths_refuses_timelines_at_once(saved, tmp_path, flags):
-    flags = [saved[0] if flag == "x.kv" and flags[0] == "--load-session" else
-             tmp_path / flag if flag == "x.kv" else flag for flag in flags]
-    done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8:token+2=tq2", "--policy", "full:2",
-                 *flags)
-    assert_refused(done, 2, str(flags[0]), "mixed")
+@pytest.mark.parametrize("flag, policy, why", [
+    ("--save-session", "h2o:0.5", "judges by attention"), ("--load-session", "mikv", "judges by attention"),
+    ("--context-shift", "full:2", "--context-shift")])
+def test_what_a_cache_of_several_widths_cannot_do_is_refused_at_once(saved, tmp_path, flag, policy, why):
+    flags = {"--save-session": [tmp_path / "x.kv"], "--load-session": [saved[0]], "--context-shift": []}[flag]
+    done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8:token+4=int4:token", "--kv-budget", "16M",
+                 "--policy", policy, flag, *flags)
+    assert_refused(done, 2, why)
     assert os.listdir(tmp_path) == []
 
 
