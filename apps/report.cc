@@ -88,8 +88,10 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
     if (!IsMixedLayer(spec, layer)) return pair_json(LayerFormats(spec, layer));
     const MixedSpec& m = *spec.mixed;
     Json json = MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
-    json["streaming"] = m.heads == nullptr ? Json() : Json(StreamingSpec(*m.heads));
-    json["streaming_heads"] = m.heads == nullptr ? Json() : Json(StreamingHeads(m));
+    if (m.heads != nullptr) {
+      json["streaming"] = StreamingSpec(*m.heads);
+      json["streaming_heads"] = StreamingHeads(m);
+    }
     return json;
   };
   const bool alike = spec.mixed == nullptr || spec.mixed->one_width_layers.empty();

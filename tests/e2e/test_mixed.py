@@ -18,7 +18,7 @@ def test_run_accounts_for_each_width_and_for_what_was_dropped():
     assert report["formats"] == {
         "pools": [{"width": 8, "k": "int8:token:min", "v": "int8:token:min"},
                   {"width": 4, "k": "tq4", "v": "tq4"}, {"width": 2, "k": "tq2", "v": "tq2"}],
-        "policy": "streaming:4,128", "once": False, "budget_bytes": None, "streaming": None, "streaming_heads": None}
+        "policy": "streaming:4,128", "once": False, "budget_bytes": None}
     # 401 tokens: five of the seven pages have left the window, of which four tokens are sinks. At 384 tokens
     # the newest 128 begin at 256.
     assert [width["width"] for width in ledger["widths"]] == [8, 4, 2]
