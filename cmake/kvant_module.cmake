@@ -46,7 +46,7 @@ endif()
 
 # What attention's kernels are compiled with beyond their level's flags; each choice is g++ 12's time.
 #   scalar: its lanes are loops, which -O3 unrolls for five minutes (310 s, 57 s at -O2), for code no faster.
-#   sanitized: -O1, lines instead of variables for the debugger (-g takes the scalar lanes over 240 s, -g1 116), and
+#   sanitized: -O1, lines instead of variables for the debugger (with -g the scalar lanes take over 240 s, with -g1 116), and
 #     undefined behaviour is looked for at one level, since all share their source
 #     (avx2: 112 s with both sanitizers at -O1; over 300 s at -O2).
 function(kvant_kernel_options)
