@@ -58,21 +58,6 @@ std::vector<float> ParseValues(const std::string& text) {
   return values;
 }
 
-KvGeometry GeometryOf(const std::string& path, const GgufSummary& file) {
-  if (!file.geometry) {
-    throw Failure(kExitFailed,
-                  fmt::format("'{}' has no KV geometry: {}", path, file.geometry_problem));
-  }
-  if (file.sliding_window_tokens > 0 && file.layer_windows.empty()) {
-    throw Failure(
-        kExitFailed,
-        fmt::format("'{}': some layers of {} see only {} tokens, and this version does not "
-                    "know which",
-                    path, file.architecture, file.sliding_window_tokens));
-  }
-  return *file.geometry;
-}
-
 Request Resolve(const ExplainOptions& options) {
   if (!options.shape.empty() && !options.model.empty()) {
     throw UsageError("--shape and -m both give a geometry; give one of them");

@@ -89,9 +89,7 @@ void AddHeads(CLI::App& root, Action* action) {
   command->footer(kFooter);
   o->model.Add(*command);
   o->model.AddActivations(*command);
-  command->add_option("-f,--file", o->file, "The text to hide numbers in, - for standard input")
-      ->required()
-      ->type_name("FILE");
+  AddTextFile(*command, "The text to hide numbers in", &o->file);
   command->add_option("-o,--output", o->output, "The file to write")->required()->type_name("FILE");
   command->add_option("-c,--ctx", o->options.prompt_tokens, "Tokens of a prompt, at most [1024]")
       ->type_name("N")

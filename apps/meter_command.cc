@@ -9,6 +9,7 @@
 #include "cuda_tools.h"
 #include "failure.h"
 #include "kvant/meter.h"
+#include "kvant/regime.h"
 #include "kvant/roofline.h"
 #include "model_options.h"
 #include "options.h"
@@ -101,6 +102,19 @@ std::string ResourcesText(const std::vector<KernelMeter>& kernels) {
   return "What the kernels hold\n" + table.Text();
 }
 
+// Of each byte that the loop fetches.
+KernelCost CostOf(const LoopCount& loop) {
+  const auto of = [&](int64_t count) { return loop.PerByte(count) / loop.FetchedPerPayloadByte(); };
+  KernelCost cost;
+  cost.bits = 8;  // speaks of further query heads only, of which there are none here
+  cost.issued = of(loop.Issued());
+  cost.alu = of(loop.Of(Pipe::kAlu));
+  cost.fma = of(loop.Of(Pipe::kFma));
+  cost.half2 = of(loop.Of(Pipe::kHalf2));
+  cost.xu = of(loop.Of(Pipe::kXu));
+  return cost;
+}
+
 // What a loop takes of the instructions that fit into the time of its bytes.
 std::string BudgetsText(const std::vector<KernelMeter>& kernels) {
   Table table(
@@ -112,15 +126,15 @@ std::string BudgetsText(const std::vector<KernelMeter>& kernels) {
     for (const std::string& name : DeviceNames()) {
       const Device device = Unwrap(FindDevice(name));
       if (device.target != kernel.target) continue;
-      const double fetched = loop.FetchedPerPayloadByte();
-      const double issued = loop.PerByte(loop.Issued()) / fetched;
-      const double xu = loop.PerByte(loop.Of(Pipe::kXu)) / fetched;
+      const KernelCost cost = CostOf(loop);
+      const double issued = cost.issued, xu = cost.xu;
       const double xu_budget = device.BudgetPerByte(LanesOf(device.target).xu);
+      const PipeLoad busiest = BusiestPipe(device, cost, 1);
       const double budget = device.IssueBudgetPerByte();
       table.Add({kernel.kernel, name, fmt::format("{:.2f}", issued), fmt::format("{:.2f}", budget),
                  fmt::format("{:.0f} %", 100 * issued / budget), fmt::format("{:.2f}", xu),
                  fmt::format("{:.2f}", xu_budget), fmt::format("{:.0f} %", 100 * xu / xu_budget),
-                 issued > budget || xu > xu_budget ? "instructions" : "memory"});
+                 busiest.load > 1 ? "instructions (" + busiest.pipe + ")" : "memory"});
     }
   }
   return "Against what a device issues while it reads a byte (payload and metadata), first loop of "

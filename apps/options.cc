@@ -70,7 +70,10 @@ void KvFlags::AddPolicy(CLI::App& command) {
 }
 
 void KvFlags::AddBudget(CLI::App& command) {
-  command.add_option("--kv-budget", budget, "Most bytes the cache may allocate, for example 512M")
+  command
+      .add_option("--kv-budget", budget,
+                  "Most bytes the cache may allocate, for example 512M; with mixed:... what the "
+                  "tokens of a sequence may take")
       ->type_name("BYTES");
 }
 
@@ -270,6 +273,12 @@ void AddThreads(CLI::App& command, int* threads) {
       ->check(Count(1, 256));
 }
 
+void AddTextFile(CLI::App& command, const std::string& what, std::string* path) {
+  command.add_option("-f,--file", *path, what + ", - for standard input")
+      ->required()
+      ->type_name("FILE");
+}
+
 int DefaultThreads() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
 }
@@ -367,6 +376,21 @@ KvGeometry ParseShape(const std::string& text) {
                             static_cast<int>(latent)};
   Check(CheckGeometry(geometry));
   return geometry;
+}
+
+KvGeometry GeometryOf(const std::string& path, const GgufSummary& file) {
+  if (!file.geometry) {
+    throw Failure(kExitFailed,
+                  fmt::format("'{}' has no KV geometry: {}", path, file.geometry_problem));
+  }
+  if (file.sliding_window_tokens > 0 && file.layer_windows.empty()) {
+    throw Failure(
+        kExitFailed,
+        fmt::format("'{}': some layers of {} see only {} tokens, and this version does not "
+                    "know which",
+                    path, file.architecture, file.sliding_window_tokens));
+  }
+  return *file.geometry;
 }
 
 std::string ReadTextFile(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kvant/format.h"
+#include "kvant/inspect.h"
 
 namespace kvant::cli {
 
@@ -68,6 +69,8 @@ struct CompatibilityFlags {
 };
 
 void AddThreads(CLI::App& command, int* threads);  // -t
+// -f, which has to be given; what: "The text".
+void AddTextFile(CLI::App& command, const std::string& what, std::string* path);
 int DefaultThreads();
 
 // For options that are numbers: refuses what is below `low` or above `high` with one short
@@ -80,6 +83,8 @@ std::vector<int> ParseIntList(const std::string& flag, const std::string& text, 
 int64_t ParseBytes(const std::string& flag, const std::string& text);
 // "LAYERS,KV_HEADS,HEAD_DIM[/LATENT][,Q_HEADS]"
 KvGeometry ParseShape(const std::string& text);
+// Of a file whose layers' windows are known. Failure names the file.
+KvGeometry GeometryOf(const std::string& path, const GgufSummary& file);
 // Counts, each between 0 and 2^24.
 std::vector<int64_t> ParseCounts(const std::string& flag, const std::string& text);
 std::vector<std::string> SplitList(const std::string& text, char separator = ',');

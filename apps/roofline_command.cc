@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -63,20 +62,19 @@ Request Resolve(const RooflineFlags& flags) {
         "roofline needs either --shape LAYERS,KV_HEADS,HEAD_DIM[,Q_HEADS] or -m MODEL");
   }
   Request request;
-  std::string name = flags.device;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return std::tolower(c); });
-  request.device = UnwrapArgument(FindDevice(name));
+  request.device = UnwrapArgument(FindDevice(flags.device));
   request.weights.parameters = flags.parameters;
   request.weights.bytes = flags.parameters * flags.weight_bits / 8;
   if (flags.model.empty()) {
     request.geometry = ParseShape(flags.shape);
   } else {
     const GgufSummary file = Unwrap(InspectGguf(flags.model));
-    if (!file.geometry) throw Failure(kExitFailed, file.geometry_problem);
-    request.geometry = *file.geometry;
+    request.geometry = GeometryOf(flags.model, file);
     request.layer_windows = file.layer_windows;
     request.weights.bytes = static_cast<double>(file.file_bytes);
+  }
+  if (request.geometry.is_latent()) {
+    throw UsageError("no kernel was counted that reads latents; kvant explain has their bytes");
   }
   request.kv = SplitList(flags.kv);
   request.batches = ParseCounts("--batch", flags.batches);
@@ -102,10 +100,11 @@ std::vector<KernelCost> KernelsOf(const Device& device, const KvSpec& spec, cons
 // All kernels of a cache at one batch and context.
 std::vector<Row> RowsOf(const Request& r, const std::string& kv, int64_t batch, int64_t context) {
   const KvSpec spec = UnwrapArgument(ParseKvPreset(kv));
+  const std::vector<KernelCost> kernels = KernelsOf(r.device, spec, kv);
+  const KvExplanation cache =
+      UnwrapArgument(ExplainKv(r.geometry, spec, context, batch, r.device, r.layer_windows));
   std::vector<Row> rows;
-  for (const KernelCost& kernel : KernelsOf(r.device, spec, kv)) {
-    const KvExplanation cache =
-        UnwrapArgument(ExplainKv(r.geometry, spec, context, batch, r.device, r.layer_windows));
+  for (const KernelCost& kernel : kernels) {
     const StepTime time = UnwrapArgument(TimeOfStep(cache, kernel, r.weights));
     rows.push_back({kv, kernel, cache, time});
   }
@@ -124,8 +123,9 @@ std::vector<Row> SelectRows(const Request& r, const std::string& wanted, int64_t
   std::vector<Row> rows;
   for (const std::string& kv : r.kv) {
     const std::vector<Row> all = RowsOf(r, kv, batch, context);
+    const Row& fastest = Fastest(all);
     for (const Row& row : all) {
-      const bool is_fastest = &row == &Fastest(all);
+      const bool is_fastest = &row == &fastest;
       if (wanted == kFastestKernel ? !is_fastest
                                    : wanted != kAllKernels && wanted != row.kernel.name) {
         continue;

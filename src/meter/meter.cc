@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
-Result<std::string> ReadFile(const std::string& path) {
+Status CheckFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     return Status::NotFound("'" + path + "' is no file that can be read");
@@ -27,6 +27,11 @@ Result<std::string> ReadFile(const std::string& path) {
   if (static_cast<int64_t>(std::filesystem::file_size(path, error)) > kMaxFileBytes) {
     return Status::Unsupported("'" + path + "' has more than 1 GiB");
   }
+  return Status::Ok();
+}
+
+Result<std::string> ReadFile(const std::string& path) {
+  KVANT_RETURN_IF_ERROR(CheckFile(path));
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (!file) return Status::Io("cannot read '" + path + "'");
@@ -162,7 +167,7 @@ Result<std::vector<KernelMeter>> MeterFile(const std::string& path, const MeterO
                                    std::to_string(options.loaded_bytes) + " bytes and of these " +
                                    std::to_string(options.payload_bytes) + " of payload");
   }
-  KVANT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  KVANT_RETURN_IF_ERROR(CheckFile(path));  // of a cubin, MeterCubin reads it
   KVANT_ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create(options.temporary_folder));
   Workshop workshop(options, std::move(folder));
   // The programs would read names that begin with a dash as flags.

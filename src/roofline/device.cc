@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 #include "kvant/roofline.h"
@@ -44,8 +45,10 @@ std::vector<std::string> DeviceNames() {
 }
 
 Result<Device> FindDevice(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto e = std::find_if(std::begin(kEntries), std::end(kEntries),
-                              [&](const Entry& entry) { return name == entry.name; });
+                              [&](const Entry& entry) { return lower == entry.name; });
   if (e == std::end(kEntries)) {
     std::string message = "unknown device '" + std::string(name) + "'; possible:";
     for (const Entry& entry : kEntries) message += std::string(" ") + entry.name;
