@@ -38,7 +38,7 @@ struct CalibrateFlags {
   // Most bits a value.
   double BudgetBits(const KvGeometry& g) const {
     if (budget.empty()) return budget_bits;
-    const double values = 2.0 * g.layers * g.kv_heads * g.head_dim;
+    const auto values = static_cast<double>(g.values_per_token());
     return 8.0 * static_cast<double>(ParseBytes("--kv-budget", budget)) /
            (values * static_cast<double>(budget_tokens));
   }
@@ -64,6 +64,7 @@ int RunCalibrate(const CalibrateFlags& o) {
   const Model model = o.model.Load();
   const LayerChoiceOptions choice{.budget_bits = o.BudgetBits(model.geometry()),
                                   .threads = o.model.threads};
+  if (o.chooses()) Check(CheckLayerChoice(model.geometry(), choice));
   const int64_t read = std::max(o.tokens, *TokensToChooseFrom(choice));
   const std::vector<int32_t> tokens = Unwrap(model.tokenizer().EncodeFirst(text, read));
   CatchInterrupt();
@@ -93,9 +94,7 @@ void AddCalibrate(CLI::App& root, Action* action) {
   command->footer(kFooter);
   o->model.Add(*command);
   o->model.AddActivations(*command);
-  command->add_option("-f,--file", o->file, "The text, - for standard input")
-      ->required()
-      ->type_name("FILE");
+  AddTextFile(*command, "The text", &o->file);
   command->add_option("-o,--output", o->output, "The file to write")->required()->type_name("FILE");
   command->add_option("--tokens", o->tokens, "Tokens of the text, whole sequences [16384]")
       ->type_name("N")

@@ -112,14 +112,16 @@ std::vector<PolicyCache> ListCandidates(const PoliciesFlags& o, const GgufSummar
   const KvSpec base = BaseSpec(o.kv, "f16");
   const StoredBytes bytes = StoredBytesOf(file, base, o.ctx_tokens);
   const StoredBytes task_bytes = StoredBytesOf(file, base, o.needle_tokens);
+  const std::vector<int> shares = ParseIntList("--shares", o.shares, 1, 400);
   for (const std::string& candidate : candidates) {
-    for (const int share : ParseIntList("--shares", o.shares, 1, 400)) {
+    for (const int share : shares) {
+      const int64_t budget_bytes = bytes.Budget(share);
       PolicyCache cache{.name = candidate.substr(0, candidate.find('@')),
                         .policy = "",
                         .share_percent = share,
-                        .spec = CandidateSpec(o.kv, candidate, bytes.Budget(share)),
+                        .spec = CandidateSpec(o.kv, candidate, budget_bytes),
                         .task_spec = CandidateSpec(o.kv, candidate, task_bytes.Budget(share)),
-                        .budget_bytes = bytes.Budget(share)};
+                        .budget_bytes = budget_bytes};
       cache.policy = cache.spec.mixed->policy->name();
       o.model.CheckFits(file, cache.spec);
       caches.push_back(std::move(cache));
@@ -142,11 +144,11 @@ void MeasureLoss(const PoliciesFlags& o, const Model& model, const std::string& 
   for (size_t i = 0; i < rows->size(); ++i) (*rows)[i].loss = contexts[i];
 }
 
-void AskNeedles(const PoliciesFlags& o, const Model& model, const std::string& text,
-                const RunControl& control, std::vector<PolicyRow>* rows) {
+void AskNeedles(const PoliciesFlags& o, const std::vector<int>& depths_percent, const Model& model,
+                const std::string& text, const RunControl& control, std::vector<PolicyRow>* rows) {
   TaskOptions options;
   options.lengths_tokens = {o.needle_tokens};
-  options.depths_percent = ParseIntList("--depths", o.depths, 0, 100);
+  options.depths_percent = depths_percent;
   options.sizes.digits = 2;  // what small models pass
   options.questions = o.questions;
   options.seed = o.seed;
@@ -163,16 +165,19 @@ void AskNeedles(const PoliciesFlags& o, const Model& model, const std::string& t
 
 int RunPolicies(const PoliciesFlags& o) {
   const std::string format = o.output.Format();
+  const std::vector<int> depths_percent = ParseIntList("--depths", o.depths, 0, 100);
   const std::string text = ReadTextFile(o.file);
   const GgufSummary file = o.model.Inspect();
-  const Model model = o.model.Load();  // says what is wrong with a file without a geometry
   std::vector<PolicyRow> rows;
-  for (PolicyCache& cache : ListCandidates(o, file)) rows.push_back({.cache = std::move(cache)});
+  if (file.geometry) {  // else loading says what is wrong with the file
+    for (PolicyCache& cache : ListCandidates(o, file)) rows.push_back({.cache = std::move(cache)});
+  }
+  const Model model = o.model.Load();
   CatchInterrupt();
   Progress bar("policies");
   const RunControl control = ControlOf(&bar);
   MeasureLoss(o, model, text, control, &rows);
-  if (o.questions > 0) AskNeedles(o, model, text, control, &rows);
+  if (o.questions > 0) AskNeedles(o, depths_percent, model, text, control, &rows);
   bar.Clear();
   MarkFront(&rows);
   Json header = o.model.Header(model);
@@ -190,9 +195,7 @@ void AddPolicies(CLI::App& root, Action* action) {
   command->footer(kFooter);
   o->model.Add(*command);
   o->model.AddActivations(*command);
-  command->add_option("-f,--file", o->file, "The text, - for standard input")
-      ->required()
-      ->type_name("FILE");
+  AddTextFile(*command, "The text", &o->file);
   command->add_option("-c,--ctx", o->ctx_tokens, "Tokens of a chunk [1024]")
       ->type_name("N")
       ->check(Count(4));

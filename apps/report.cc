@@ -29,16 +29,30 @@ Failure WriteFailure(const std::string& path) {
   return {kExitFailed, fmt::format("cannot write '{}': {}", path, std::strerror(errno))};
 }
 
-int64_t StreamingHeads(const MixedSpec& mixed) {
-  const std::vector<uint8_t> full = FullHeads(mixed.heads->gates, mixed.heads->sparsity);
-  return std::count(full.begin(), full.end(), 0);
+// Of the heads of layers that have several widths.
+struct HeadCounts {
+  int64_t streaming = 0, all = 0;
+};
+
+HeadCounts CountHeads(const KvSpec& spec) {
+  const HeadClasses& classes = *spec.mixed->heads;
+  const std::vector<uint8_t> full = FullHeads(classes.gates, classes.sparsity);
+  HeadCounts counts;
+  for (size_t i = 0; i < full.size(); ++i) {
+    if (!IsMixedLayer(spec, static_cast<int>(i) / classes.kv_heads)) continue;
+    ++counts.all;
+    if (full[i] == 0) ++counts.streaming;
+  }
+  return counts;
 }
 
-std::string MixedText(const MixedSpec& mixed) {
+std::string MixedText(const KvSpec& spec) {
+  const MixedSpec& mixed = *spec.mixed;
   std::string text = fmt::format("{} by {}", MixedPoolsText(mixed.pools), mixed.policy->name());
   if (mixed.heads == nullptr) return text;
-  return text + fmt::format(", {} of {} heads by {}", StreamingHeads(mixed),
-                            mixed.heads->gates.size(), StreamingSpec(*mixed.heads));
+  const HeadCounts counts = CountHeads(spec);
+  return text + fmt::format(", {} of {} heads by {}", counts.streaming, counts.all,
+                            StreamingSpec(*mixed.heads));
 }
 
 }  // namespace
@@ -90,7 +104,7 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
     Json json = MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
     if (m.heads != nullptr) {
       json["streaming"] = StreamingSpec(*m.heads);
-      json["streaming_heads"] = StreamingHeads(m);
+      json["streaming_heads"] = CountHeads(spec).streaming;
     }
     return json;
   };
@@ -122,7 +136,7 @@ std::string LayerFormatsText(const KvSpec& spec, int layers) {
     return text;
   }
   std::string text = spec.mixed != nullptr
-                         ? MixedText(*spec.mixed)
+                         ? MixedText(spec)
                          : fmt::format("K {}, V {}", FormatSpec(spec.k), FormatSpec(spec.v));
   std::string skipped, one_width;
   for (int layer = 0; layer < layers; ++layer) {

@@ -50,12 +50,15 @@ struct LayerChoiceOptions {
 // Tokens of a text that ChooseLayerFormats reads with these options; nothing where it reads all.
 std::optional<int64_t> TokensToChooseFrom(const LayerChoiceOptions& options);
 
+// kInvalidArgument when 2 bits everywhere do not fit the budget.
+Status CheckLayerChoice(const KvGeometry& geometry, const LayerChoiceOptions& options);
+
 // Formats of each layer under a budget, by measured sensitivity (in the manner of KVTuner, arXiv
 // 2502.04420, with a greedy choice instead of a search): the mean KL of a cache in which one side
 // of one layer alone is coded, K as tq2:mean:bal:n8 or V as tq2:n8, all else f16. More bits divide
 // that KL as they divide the mean square error of the levels. All sides begin at 2 bits; the bit
-// that takes off most KL a byte is bought, until none fits. kInvalidArgument when 2 bits everywhere
-// do not fit the budget; otherwise the errors of Evaluate.
+// that takes off most KL a byte is bought, until none fits. The errors of
+// CheckLayerChoice and Evaluate.
 Result<std::vector<FormatPair>> ChooseLayerFormats(const Model& model,
                                                    std::span<const int32_t> text,
                                                    const LayerChoiceOptions& options,

@@ -53,13 +53,9 @@ class CalibrateToyModel : public ::testing::Test {
 
 // Its heads have no keys and values of their own.
 TEST(Calibrate, AModelWhoseHeadsShareALatentIsRefused) {
-  ToyShape shape;
-  shape.architecture = "deepseek2";
-  shape.rope_dims = 8;
-  shape.latent_dim = 32;
-  shape.plain_dim = 12;
-  shape.value_dim = 10;
-  const Result<Model> model = ToyModel(shape).Load("calibrate_latent");
+  const ToyModel toy(
+      LatentShape({.rope = 8, .latent = 32, .latent_q = 0, .plain = 12, .value = 10}));
+  const Result<Model> model = toy.Load("calibrate_latent");
   ASSERT_TRUE(model.ok()) << model.status().message();
   const Status status = Calibrate(*model, ToyTokens(300, model->vocab_size()),
                                   {.max_tokens = 256, .sequence_tokens = 128})

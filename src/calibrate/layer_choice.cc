@@ -67,6 +67,16 @@ Status MeasureSides(const Model& model, std::span<const int32_t> text, const Lay
   return Status::Ok();
 }
 
+// All sides of all layers, at the least bits.
+std::vector<LayerSide> LeastSides(int layers) {
+  std::vector<LayerSide> sides;
+  for (int layer = 0; layer < layers; ++layer) {
+    sides.push_back({.layer = layer, .side = Side::kK});
+    sides.push_back({.layer = layer, .side = Side::kV});
+  }
+  return sides;
+}
+
 // Sum over all sides of the bits of a value.
 double BitsOf(const std::vector<LayerSide>& sides, int head_dim) {
   double bits = 0;
@@ -80,23 +90,23 @@ std::optional<int64_t> TokensToChooseFrom(const LayerChoiceOptions& options) {
   return TokensToEvaluate(EvalOptionsOf(options));
 }
 
+Status CheckLayerChoice(const KvGeometry& g, const LayerChoiceOptions& o) {
+  const double least = BitsOf(LeastSides(1), g.head_dim) / 2;
+  if (least <= o.budget_bits) return Status::Ok();
+  return Status::InvalidArgument("a budget of " + std::to_string(o.budget_bits) +
+                                 " bits a value is below the " + std::to_string(least) +
+                                 " of 2-bit codes everywhere");
+}
+
 Result<std::vector<FormatPair>> ChooseLayerFormats(const Model& model,
                                                    std::span<const int32_t> text,
                                                    const LayerChoiceOptions& o,
                                                    const RunControl& control) {
   const KvGeometry g = model.geometry();
-  std::vector<LayerSide> sides;
-  for (int layer = 0; layer < g.layers; ++layer) {
-    sides.push_back({.layer = layer, .side = Side::kK});
-    sides.push_back({.layer = layer, .side = Side::kV});
-  }
+  KVANT_RETURN_IF_ERROR(CheckLayerChoice(g, o));
+  std::vector<LayerSide> sides = LeastSides(g.layers);
   const double budget = o.budget_bits * static_cast<double>(sides.size());
   double bits = BitsOf(sides, g.head_dim);
-  if (!(bits <= budget)) {
-    return Status::InvalidArgument(
-        "a budget of " + std::to_string(o.budget_bits) + " bits a value is below the " +
-        std::to_string(bits / static_cast<double>(sides.size())) + " of 2-bit codes everywhere");
-  }
   KVANT_RETURN_IF_ERROR(MeasureSides(model, text, o, control, &sides));
   // A bit more costs every side the same, so the best bits are bought in order of their gain.
   for (; bits + 1 <= budget + 1e-9; bits += 1) {

@@ -104,14 +104,7 @@ TEST(Config, TheOldNameOfLinearScalingIsKnown) {
 }
 
 ToyModel DeepSeek() {
-  ToyShape shape;
-  shape.architecture = "deepseek2";
-  shape.rope_dims = 8;
-  shape.latent_dim = 32;
-  shape.latent_q_dim = 20;
-  shape.plain_dim = 12;
-  shape.value_dim = 10;
-  return ToyModel(shape);
+  return ToyModel(LatentShape({.rope = 8, .latent = 32, .latent_q = 20, .plain = 12, .value = 10}));
 }
 
 TEST(Config, HeadsOfALatentHaveSizesOfTheirOwn) {

@@ -15,14 +15,8 @@ namespace kvant {
 namespace {
 
 ToyModel Toy() {
-  ToyShape shape;
-  shape.architecture = "deepseek2";
-  shape.rope_dims = 16;
-  shape.latent_dim = 48;
-  shape.latent_q_dim = 24;
-  shape.plain_dim = 16;
-  shape.value_dim = 24;
-  return ToyModel(shape);
+  return ToyModel(
+      LatentShape({.rope = 16, .latent = 48, .latent_q = 24, .plain = 16, .value = 24}));
 }
 constexpr int kTokenValues = 2 * (48 + 16);  // in two layers
 

@@ -36,6 +36,22 @@ struct ToyShape {
   bool joint_heads = false;              // keys and values of all heads are one tensor
 };
 
+// What the heads of a deepseek2 file have; no queries of low rank where latent_q is 0.
+struct LatentWidths {
+  int rope, latent, latent_q, plain, value;
+};
+
+inline ToyShape LatentShape(const LatentWidths& widths) {
+  ToyShape shape;
+  shape.architecture = "deepseek2";
+  shape.rope_dims = widths.rope;
+  shape.latent_dim = widths.latent;
+  shape.latent_q_dim = widths.latent_q;
+  shape.plain_dim = widths.plain;
+  shape.value_dim = widths.value;
+  return shape;
+}
+
 // Everything that will be in the file; tests change what they like before they write it.
 struct ToyModel {
   struct Tensor {
