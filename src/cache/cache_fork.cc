@@ -98,8 +98,7 @@ Status Cache::Impl::CheckTruncate(SequenceId id, int64_t length, int64_t earlies
   if (length < 0 || length > seq.length) {
     return refuse(StatusCode::kOutOfRange, "it holds " + std::to_string(seq.length));
   }
-  const bool by_attention = spec.mixed != nullptr && spec.mixed->policy->needs_scores();
-  if (length < seq.length && by_attention) {
+  if (length < seq.length && measures_attention()) {
     return refuse(StatusCode::kOutOfRange,
                   "policy " + spec.mixed->policy->name() +
                       " judges by attention, and what the newest queries gave is not taken back");

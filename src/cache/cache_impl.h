@@ -189,6 +189,7 @@ struct Cache::Impl {
   // cache_fork.cc
   Status MakeWritable(Sequence& seq, int64_t length) const;
   void ShareHead(const LayerStore& layer, const HeadPages& from, HeadPages& to) const;
+  bool measures_attention() const;  // cache_mass.cc
   Status CheckTruncate(SequenceId id, int64_t length, int64_t earliest) const;
 
   // cache_shift.cc

@@ -9,9 +9,10 @@
 
 namespace kvant {
 
-bool Cache::measures_attention() const {
-  return impl_->spec.mixed != nullptr && impl_->spec.mixed->policy->needs_scores();
+bool Cache::Impl::measures_attention() const {
+  return spec.mixed != nullptr && spec.mixed->policy->needs_scores();
 }
+bool Cache::measures_attention() const { return impl_->measures_attention(); }
 bool Cache::measures_attention(int layer) const {
   return measures_attention() && impl_->layers[static_cast<size_t>(layer)].mixed != nullptr;
 }

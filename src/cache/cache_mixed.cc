@@ -17,6 +17,7 @@
 #include "cache/head_tokens.h"
 #include "cache/pool_edit.h"
 #include "kvant/head_classes.h"
+#include "policy/policies.h"
 
 namespace kvant {
 namespace {
@@ -116,7 +117,7 @@ Status Cache::Impl::AddHeadClasses() {
                                    " KV heads, the cache has " + std::to_string(geometry.layers) +
                                    " of " + std::to_string(geometry.kv_heads));
   }
-  KVANT_ASSIGN_OR_RETURN(streaming, ParsePolicy(StreamingSpec(*classes)));
+  streaming = MakeStreaming(classes->first_tokens, classes->recent_tokens);
   for (const uint8_t full : FullHeads(classes->gates, classes->sparsity)) {
     mixed_policies.push_back(full != 0 ? spec.mixed->policy.get() : streaming.get());
   }

@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "format/page_layout.h"
+#include "policy/mass_score.h"
 
 namespace kvant {
+
+static_assert(kScoredQueries == kPageTokens, "sums begin anew with each page");
 
 int SumsOf(ScoreKind kind, int group_ratio) {
   return kind == ScoreKind::kRecentTop ? group_ratio : 1;
@@ -35,9 +38,9 @@ void AddStep(ScoreKind kind, const HeldPlaces& places, const StepProbabilities& 
     const size_t sum = sums == 1 ? 0 : static_cast<size_t>(row % step.group_ratio);
     float* const to = mass->next.data() + sum * tokens;
     const auto add = [&](const float* from, int64_t count, float* into) {
-      for (int64_t i = 0; i < count; ++i) {
-        into[i] = kind == ScoreKind::kRecentMax ? std::max(into[i], from[i]) : into[i] + from[i];
-      }
+      const auto n = static_cast<size_t>(count);
+      if (kind != ScoreKind::kRecentMax) return AccumulateMass({from, n}, {into, n});
+      for (size_t i = 0; i < n; ++i) into[i] = std::max(into[i], from[i]);
     };
     add(p, places.closed, to);
     add(p + places.open_begin, places.length - places.open_begin, to + places.closed);

@@ -6,6 +6,7 @@
 #include "cache/token_writer.h"
 #include "codec/codec.h"
 #include "codec/token_copy.h"
+#include "format/layer_layouts.h"
 
 namespace kvant {
 namespace {
@@ -61,7 +62,7 @@ PoolEdit::PoolEdit(const PoolPages& pages, const PoolChange& change, bool can_un
       tail_stock_(pages.tails) {}
 
 bool PoolEdit::codes_at_once() const {
-  return pages_.layout.k.format.by_token() && pages_.layout.v.format.by_token();
+  return IsByToken({pages_.layout.k.format, pages_.layout.v.format});
 }
 
 Status PoolEdit::Prepare() {

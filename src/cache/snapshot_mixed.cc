@@ -5,6 +5,7 @@
 
 #include "cache/snapshot.h"
 #include "format/format_bytes.h"
+#include "format/layer_layouts.h"
 #include "format/page_rule.h"
 
 namespace kvant {
@@ -13,10 +14,6 @@ namespace {
 constexpr uint32_t kMaxPools = 5;
 constexpr uint64_t kMaxNameBytes = 4096;
 constexpr size_t kLeastHeadBytes = sizeof(int32_t) + 1 + 3 * sizeof(int64_t);
-
-bool CodesAtOnce(const MixedPool& pool) {
-  return pool.formats.k.by_token() && pool.formats.v.by_token();
-}
 
 Status ReadFlag(ByteCursor* cursor, bool* flag) {
   uint8_t byte = 0;
@@ -73,7 +70,7 @@ bool IsPossible(bool codes_at_once, int64_t tokens, int64_t coded) {
 }
 
 bool IsPossible(const MixedPool& from, bool can_undo, const SavedPool& pool) {
-  const bool at_once = CodesAtOnce(from);
+  const bool at_once = IsByToken(from.formats);
   if (!IsPossible(at_once, pool.tokens, pool.coded_tokens) ||
       !IsPossible(at_once, pool.tokens_before, pool.coded_before) ||
       pool.tokens_before > pool.tokens) {

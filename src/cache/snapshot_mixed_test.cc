@@ -13,9 +13,11 @@ namespace {
 using testing::Bytes;
 using testing::ExpectPoolsBalance;
 using testing::ExtendMixed;
+using testing::HeaderBytes;
 using testing::MakeCache;
 using testing::MixedPictureOf;
 using testing::NewSequence;
+using testing::Resealed;
 using testing::RestoreInto;
 using testing::RunStep;
 using testing::Saved;
@@ -158,17 +160,6 @@ class BadMixedSnapshot : public ::testing::TestWithParam<bool> {
     EXPECT_FALSE(seq.ok());
     EXPECT_FALSE(seq.status().message().empty());
     return seq.status();
-  }
-  static uint64_t HeaderBytes(const Bytes& bytes) {
-    uint64_t count = 0;
-    std::memcpy(&count, bytes.data() + 16, sizeof count);
-    return count;
-  }
-  static Bytes Resealed(Bytes bytes) {
-    const uint64_t count = HeaderBytes(bytes);
-    const uint64_t hash = Xxh64(std::span<const std::byte>(bytes).first(count));
-    std::memcpy(bytes.data() + count, &hash, sizeof hash);
-    return bytes;
   }
 
   static constexpr KvGeometry kShape{1, 2, 16, 2};

@@ -5,7 +5,6 @@
 
 #include <random>
 
-#include "base/xxh64.h"
 #include "cache/cache_testing.h"
 #include "cache/snapshot_testing.h"
 
@@ -15,9 +14,11 @@ namespace {
 using testing::Bytes;
 using testing::ExpectPoolsBalance;
 using testing::ExtendTo;
+using testing::HeaderBytes;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
+using testing::Resealed;
 using testing::RestoreInto;
 using testing::ScopedAllocate;
 using testing::SoloPicture;
@@ -189,19 +190,6 @@ class BadSnapshot : public ::testing::Test {
     EXPECT_NE(seq.status().message().find(what), std::string::npos) << seq.status().message();
     EXPECT_EQ(UsedPages(cache), 0);
     ExpectPoolsBalance(cache);
-  }
-  // The header's bytes, without its hash.
-  static uint64_t HeaderBytes(const Bytes& bytes) {
-    uint64_t count = 0;
-    std::memcpy(&count, bytes.data() + 16, sizeof count);
-    return count;
-  }
-  // The same with a header whose hash fits again.
-  static Bytes Resealed(Bytes bytes) {
-    const uint64_t count = HeaderBytes(bytes);
-    const uint64_t hash = Xxh64(std::span<const std::byte>(bytes).first(count));
-    std::memcpy(bytes.data() + count, &hash, sizeof hash);
-    return bytes;
   }
 
   static constexpr KvGeometry kGeometry{2, 1, 32, 1};

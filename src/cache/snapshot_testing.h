@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/xxh64.h"
 #include "cache/snapshot.h"
 
 namespace kvant::testing {
@@ -26,6 +29,21 @@ inline Result<SequenceId> RestoreInto(Cache& cache, std::span<const std::byte> b
   const Result<Snapshot> snapshot = ParseSnapshot(bytes);
   if (!snapshot.ok()) return snapshot.status();
   return cache.Restore(*snapshot);
+}
+
+// Of a snapshot's header, without its hash.
+inline uint64_t HeaderBytes(const Bytes& snapshot) {
+  uint64_t count = 0;
+  std::memcpy(&count, snapshot.data() + 16, sizeof count);
+  return count;
+}
+
+// The same with a header whose hash fits again.
+inline Bytes Resealed(Bytes snapshot) {
+  const uint64_t count = HeaderBytes(snapshot);
+  const uint64_t hash = Xxh64(std::span<const std::byte>(snapshot).first(count));
+  std::memcpy(snapshot.data() + count, &hash, sizeof hash);
+  return snapshot;
 }
 
 }  // namespace kvant::testing

@@ -1,11 +1,10 @@
-// Policies whose widths anybody can recompute, and specs that use them.
+// Widths that anybody can recompute, and specs whose policy gives them.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,33 +12,9 @@
 
 #include "kvant/mixed_spec.h"
 #include "kvant/policy.h"
+#include "policy/width_policy.h"
 
 namespace kvant {
-
-// The width of a position in a sequence of `length` tokens; never more for a longer one.
-using WidthOf = std::function<int(int64_t position, int64_t length)>;
-
-class WidthPolicy : public Policy {
- public:
-  explicit WidthPolicy(WidthOf width_of) : width_of_(std::move(width_of)) {}
-  std::string name() const override { return "by position"; }
-  void Importance(const PolicyTokens& tokens, const PolicyLimits&,
-                  std::span<double> importance) const override {
-    for (size_t i = 0; i < importance.size(); ++i) importance[i] = tokens.position[i];
-  }
-  void Choose(const PolicyTokens& tokens, const PolicyLimits& limits,
-              std::span<uint8_t> width) const override {
-    for (size_t i = 0; i < width.size(); ++i) {
-      const int64_t position = tokens.position[i];
-      const bool fixed =
-          position < limits.sinks || position >= limits.length - limits.window_tokens;
-      width[i] = fixed ? tokens.width[i] : static_cast<uint8_t>(width_of_(position, limits.length));
-    }
-  }
-
- private:
-  WidthOf width_of_;
-};
 
 inline uint32_t HashOf(int64_t position) {
   return static_cast<uint32_t>((static_cast<uint64_t>(position) + 1) * 0x9e3779b97f4a7c15u >> 40);

@@ -13,7 +13,7 @@
 #include "eval/inline_tokens.h"
 #include "kvant/isa.h"
 #include "kvant/mixed_spec.h"
-#include "kvant/policy.h"
+#include "policy/width_policy.h"
 
 namespace kvant {
 namespace {
@@ -53,30 +53,6 @@ class Lots {
   std::array<double, kWidths> up_to_ = {};
 };
 
-class LotPolicy : public Policy {
- public:
-  explicit LotPolicy(const Lots& lots) : lots_(lots) {}
-  std::string name() const override { return "by lot"; }
-  void Importance(const PolicyTokens& tokens, const PolicyLimits&,
-                  std::span<double> importance) const override {
-    for (size_t i = 0; i < importance.size(); ++i) importance[i] = tokens.position[i];
-  }
-  void Choose(const PolicyTokens& tokens, const PolicyLimits& limits,
-              std::span<uint8_t> width) const override {
-    for (size_t i = 0; i < width.size(); ++i) {
-      const int64_t t = tokens.position[i];
-      if (t < limits.sinks || t >= limits.length - limits.window_tokens) {
-        width[i] = tokens.width[i];
-      } else {
-        width[i] = static_cast<uint8_t>(lots_.IsGone(t, limits.length) ? 0 : lots_.WidthOf(t));
-      }
-    }
-  }
-
- private:
-  const Lots lots_;
-};
-
 MixedPool PoolOf(int width) {
   const std::string name = std::to_string(width);
   const std::string format = "int" + name + ":token:min";
@@ -98,7 +74,9 @@ KvSpec PoolsSpec(const MixedBenchOptions& o, const Lots& lots) {
   for (size_t i = 0; i < kWidths; ++i) {
     if (o.shares[i] > 0) mixed.pools.push_back(PoolOf(kMixedBenchWidths[i]));
   }
-  mixed.policy = std::make_shared<LotPolicy>(lots);
+  mixed.policy = std::make_shared<WidthPolicy>([lots](int64_t position, int64_t length) {
+    return lots.IsGone(position, length) ? 0 : lots.WidthOf(position);
+  });
   KvSpec spec;
   SetMixed(std::move(mixed), &spec);
   return spec;

@@ -48,11 +48,10 @@ void FetchCount::Read(uint64_t address, int64_t bytes) {
 void FetchCount::ReadRun(const Run& run) {
   if (run.empty()) return;
   const PageLayout& layout = *run.layout;
-  const bool is_float = layout.k.format.is_float() && layout.v.format.is_float();
   for (int p = run.first_token / layout.tokens; p * layout.tokens < run.end_token; ++p) {
     Read(AddressOf(run.pages + p), sizeof(std::byte*));
     const int first = p * layout.tokens;
-    if (is_float) {
+    if (layout.is_float()) {
       ReadFloatPage(layout, AddressOf(run.pages[p]), std::max(run.first_token - first, 0),
                     std::min(run.end_token - first, layout.tokens), *this);
     } else {

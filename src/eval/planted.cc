@@ -6,6 +6,7 @@
 
 #include "attention/attention.h"
 #include "cache/cache.h"
+#include "eval/filled_cache.h"
 #include "kvant/isa.h"
 #include "kvant/sampler.h"
 #include "kvant/tasks.h"
@@ -140,8 +141,7 @@ Result<std::vector<float>> CachedOutputs(const KvSpec& spec, const PlantedOption
   }
   KVANT_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool, ThreadPool::Create(1));
   AttentionWorkspace workspace;
-  KVANT_RETURN_IF_ERROR(Attend(*pool, tasks, o.head_dim,
-                               1.0f / std::sqrt(static_cast<float>(o.head_dim)), workspace));
+  KVANT_RETURN_IF_ERROR(Attend(*pool, tasks, o.head_dim, UsualSoftmaxScale(o.head_dim), workspace));
   return out;
 }
 

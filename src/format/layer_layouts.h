@@ -9,6 +9,10 @@ namespace kvant {
 inline bool IsCoded(const FormatPair& formats) {
   return !formats.k.is_float() || !formats.v.is_float();
 }
+// Each token can be coded when it comes, and leave again: it shares no figures with others.
+inline bool IsByToken(const FormatPair& formats) {
+  return formats.k.by_token() && formats.v.by_token();
+}
 
 struct LayerLayouts {
   bool coded = false;             // false: float on both sides, neither sinks nor window

@@ -7,13 +7,16 @@
 
 #include "cache/cache_testing.h"
 #include "cache/snapshot.h"
+#include "limited_allocations.h"
 
 namespace kvant {
 namespace {
 
+using testing::AllocateUntilSpent;
 using testing::ExpectPoolsBalance;
 using testing::Extend;
 using testing::ExtendTo;
+using testing::g_allocations_left;
 using testing::MakeCache;
 using testing::MakeSpec;
 using testing::NewSequence;
@@ -25,14 +28,6 @@ using testing::Tokens;
 using testing::UsedPages;
 
 constexpr KvGeometry kSmall{2, 3, 64, 3};
-
-int g_allocations_left = INT_MAX;
-
-void* AllocateUntilSpent(size_t alignment, size_t bytes) {
-  if (g_allocations_left == 0) return nullptr;
-  --g_allocations_left;
-  return testing::AllocatePoisoned(alignment, bytes);
-}
 
 // Runs `operation(cache, seq)` on a sequence of `length` tokens with 0, 1, 2, ... allocations
 // allowed until it succeeds; returns how many it needs.

@@ -6,13 +6,16 @@
 
 #include "cache/mixed_testing.h"
 #include "cache/snapshot_testing.h"
+#include "limited_allocations.h"
 
 namespace kvant {
 namespace {
 
+using testing::AllocateUntilSpent;
 using testing::ExpectPoolsBalance;
 using testing::Extend;
 using testing::ExtendMixed;
+using testing::g_allocations_left;
 using testing::MakeCache;
 using testing::MixedPictureOf;
 using testing::NewSequence;
@@ -25,14 +28,6 @@ using testing::UsedPages;
 
 constexpr KvGeometry kSmall{2, 2, 32, 2};
 constexpr char kPagePools[] = "16+8=int8+4=int4+2=int2";
-
-int g_allocations_left = INT_MAX;
-
-void* AllocateUntilSpent(size_t alignment, size_t bytes) {
-  if (g_allocations_left == 0) return nullptr;
-  --g_allocations_left;
-  return testing::AllocatePoisoned(alignment, bytes);
-}
 
 // Runs `operation(cache, seq)` on a sequence of `length` tokens with 0, 1, 2, ... allocations
 // allowed until it succeeds; returns how many it needs. A step that fails may leave its page in the
