@@ -223,10 +223,7 @@ struct MmaDecode {
           FoldValues(metadata, j / kTileGroup, decay, scaled, start);
         }
       } else {
-        KVANT_UNROLL
-        for (int pair = 0; pair < 4; ++pair) {  // what lies in slots that nobody sees may be NaN
-          a[pair] &= visible.PairMask(block * 16 + 2 * t + pair / 2 * 8);
-        }
+        visible.ClearOthers(block * 16 + 2 * t, a);
       }
       KVANT_UNROLL
       for (int n = 0; n < kColumnTiles; ++n) {
@@ -245,11 +242,7 @@ struct MmaDecode {
   }
 
   KVANT_DEVICE void AddPage(const Split& split, int page) {
-    const uint32_t number = Load4(split.table + page);
-    const unsigned char* payload =
-        args.payload + static_cast<int64_t>(number) * PagePayloadBytes(Codes::kBits, kDim);
-    const unsigned char* metadata =
-        args.metadata + static_cast<int64_t>(number) * PageMetadataBytes(Codes::kBits, kDim);
+    const auto [payload, metadata] = StoredPage::Of<Codes::kBits, kDim>(args, split, page);
     const Visible visible = Visible::Of(split, page);
     float offset[kColumnTiles][2] = {}, decay[kColumnTiles][2];
     Score(payload, metadata, offset);

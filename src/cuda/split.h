@@ -28,6 +28,18 @@ struct Split {
   }
 };
 
+// Where page `page` of the split's row lies.
+struct StoredPage {
+  const unsigned char *payload, *metadata;
+
+  template <int kBits, int kDim>
+  KVANT_DEVICE static StoredPage Of(const DecodeArguments& args, const Split& split, int page) {
+    const auto number = static_cast<int64_t>(Load4(split.table + page));
+    return {args.payload + number * PagePayloadBytes(kBits, kDim),
+            args.metadata + number * PageMetadataBytes(kBits, kDim)};
+  }
+};
+
 // The visible tokens of one page, of 0 .. 63.
 struct Visible {
   int first, end;
@@ -42,6 +54,12 @@ struct Visible {
   // Keeps the visible ones of the halves of tokens `token` and `token` + 1.
   KVANT_DEVICE uint32_t PairMask(int token) const {
     return (Has(token) ? 0x0000ffffu : 0u) | (Has(token + 1) ? 0xffff0000u : 0u);
+  }
+  // Of a fragment of V as halves whose columns begin at `token`: what lies in slots that nobody
+  // sees may be NaN, which a probability of 0 does not take away.
+  KVANT_DEVICE void ClearOthers(int token, uint32_t (&a)[4]) const {
+    KVANT_UNROLL
+    for (int pair = 0; pair < 4; ++pair) a[pair] &= PairMask(token + pair / 2 * 8);
   }
 };
 

@@ -77,9 +77,7 @@ Status BodyParser::ParseDirective() {
     return cursor_.Expect(";");
   }
   if (directive.Is(".loc")) {
-    while (cursor_.line() == directive.line && cursor_.Peek().kind != Token::Kind::kEnd) {
-      cursor_.Take();
-    }
+    cursor_.SkipLine(directive.line);
     return Status::Ok();
   }
   return Status::Unsupported(AtLine(

@@ -56,6 +56,13 @@ uint64_t Combine(const Instruction& op, uint64_t a, uint64_t b) {
   return LowBits(static_cast<uint64_t>(op.Has(Names("min")) ? std::min(x, y) : std::max(x, y)), 32);
 }
 
+// One value for all lanes.
+void WriteToAll(Warp& warp, const Operand& target, LaneMask lanes, uint64_t value) {
+  LaneValues values;
+  values.fill(value);
+  warp.Write(target, lanes, values);
+}
+
 }  // namespace
 
 // d|p = the value of another lane, whether there was one
@@ -74,10 +81,7 @@ void Shuffle(Warp& warp, const Instruction& op, LaneMask lanes) {
     result[lane] = values[static_cast<size_t>(source.lane)];
     in_range[lane] = source.in_range ? 1 : 0;
   });
-  const Operand& target = op.operands[0];
-  if (target.kind != Operand::Kind::kPair) return warp.Write(target, lanes, result);
-  warp.Write(target.elements[0], lanes, result);
-  warp.Write(target.elements[1], lanes, in_range);
+  warp.WritePair(op.operands[0], lanes, result, in_range);
 }
 
 void Vote(Warp& warp, const Instruction& op, LaneMask lanes) {
@@ -88,9 +92,7 @@ void Vote(Warp& warp, const Instruction& op, LaneMask lanes) {
   if (op.Has(Names("all"))) result = yes == lanes ? 1 : 0;
   if (op.Has(Names("any"))) result = yes != 0 ? 1 : 0;
   if (op.Has(Names("uni"))) result = yes == lanes || yes == 0 ? 1 : 0;
-  LaneValues results;
-  results.fill(result);
-  warp.Write(op.operands[0], lanes, results);
+  WriteToAll(warp, op.operands[0], lanes, result);
 }
 
 // .any: the lanes that hold the same value; .all: every lane when all do, with a predicate.
@@ -103,10 +105,7 @@ void Match(Warp& warp, const Instruction& op, LaneMask lanes) {
     is_all[lane] = equal == lanes ? 1 : 0;
     result[lane] = op.Has(Names("any")) || equal == lanes ? equal : 0;
   });
-  const Operand& target = op.operands[0];
-  if (target.kind != Operand::Kind::kPair) return warp.Write(target, lanes, result);
-  warp.Write(target.elements[0], lanes, result);
-  warp.Write(target.elements[1], lanes, is_all);
+  warp.WritePair(op.operands[0], lanes, result, is_all);
 }
 
 void Reduce(Warp& warp, const Instruction& op, LaneMask lanes) {
@@ -115,15 +114,11 @@ void Reduce(Warp& warp, const Instruction& op, LaneMask lanes) {
   const int first = std::countr_zero(lanes);
   uint64_t result = values[first];
   ForEachLane(lanes & (lanes - 1), [&](int lane) { result = Combine(op, result, values[lane]); });
-  LaneValues results;
-  results.fill(result);
-  warp.Write(op.operands[0], lanes, results);
+  WriteToAll(warp, op.operands[0], lanes, result);
 }
 
 void ActiveMask(Warp& warp, const Instruction& op, LaneMask lanes) {
-  LaneValues values;
-  values.fill(lanes);
-  warp.Write(op.operands[0], lanes, values);
+  WriteToAll(warp, op.operands[0], lanes, lanes);
 }
 
 }  // namespace kvant::ptx

@@ -54,6 +54,10 @@ struct Operand {
   int reg = -1;
   uint64_t value = 0;
   std::vector<Operand> elements;
+
+  // Of a vector, or of the operand as a vector of one.
+  size_t element_count() const { return kind == Kind::kVector ? elements.size() : 1; }
+  const Operand& element(size_t i) const { return kind == Kind::kVector ? elements[i] : *this; }
 };
 
 struct Instruction {

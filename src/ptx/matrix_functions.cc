@@ -28,14 +28,12 @@ int Depth(const Instruction& op) {
 
 bool ReadFragment(Warp& warp, const Instruction& op, const Operand& operand, size_t registers,
                   LaneMask lanes, Fragment* fragment) {
-  const bool is_vector = operand.kind == Operand::Kind::kVector;
-  if ((is_vector ? operand.elements.size() : 1) != registers) {
+  if (operand.element_count() != registers) {
     warp.Fail(op, 0, "an operand has another number of registers");
     return false;
   }
   for (size_t i = 0; i < registers; ++i) {
-    const Operand& element = is_vector ? operand.elements[i] : operand;
-    if (!warp.Read(op, element, lanes, &(*fragment)[i])) return false;
+    if (!warp.Read(op, operand.element(i), lanes, &(*fragment)[i])) return false;
   }
   return true;
 }
@@ -137,8 +135,7 @@ void MultiplyMatrices(Warp& warp, const Instruction& op, LaneMask lanes) {
 void LoadMatrices(Warp& warp, const Instruction& op, LaneMask lanes) {
   const int matrices = op.Has(Names("x1")) ? 1 : op.Has(Names("x2")) ? 2 : 4;
   const Operand& target = op.operands[0];
-  const bool is_vector = target.kind == Operand::Kind::kVector;
-  if ((is_vector ? target.elements.size() : 1) != static_cast<size_t>(matrices)) {
+  if (target.element_count() != static_cast<size_t>(matrices)) {
     return warp.Fail(op, 0, "the result has another number of registers");
   }
   LaneValues bytes{};
@@ -159,7 +156,7 @@ void LoadMatrices(Warp& warp, const Instruction& op, LaneMask lanes) {
       values[lane] = is_transposed ? PackHalves(matrix[column][row], matrix[column + 1][row])
                                    : PackHalves(matrix[row][column], matrix[row][column + 1]);
     }
-    warp.Write(is_vector ? target.elements[static_cast<size_t>(i)] : target, lanes, values);
+    warp.Write(target.element(static_cast<size_t>(i)), lanes, values);
   }
 }
 

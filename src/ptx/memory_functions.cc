@@ -12,13 +12,6 @@ namespace {
 
 constexpr size_t kMostElements = 8;
 
-size_t ElementCount(const Operand& operand) {
-  return operand.kind == Operand::Kind::kVector ? operand.elements.size() : 1;
-}
-const Operand& Element(const Operand& operand, size_t i) {
-  return operand.kind == Operand::Kind::kVector ? operand.elements[i] : operand;
-}
-
 // .v2 must come with two registers.
 bool CheckVector(Warp& warp, const Instruction& op, LaneMask lanes, size_t count) {
   const size_t wanted = op.Has(Names("v2"))   ? 2
@@ -63,7 +56,7 @@ bool IsAtomicKnown(const Instruction& op) {
 
 void Load(Warp& warp, const Instruction& op, LaneMask lanes) {
   const Operand& target = op.operands[0];
-  const size_t count = ElementCount(target);
+  const size_t count = target.element_count();
   const auto element_bytes = static_cast<uint64_t>(Bytes(op.type()));
   if (!CheckVector(warp, op, lanes, count)) return;
   Request request(warp, op, op.operands[1], lanes, count * element_bytes);
@@ -78,17 +71,17 @@ void Load(Warp& warp, const Instruction& op, LaneMask lanes) {
       values[i][lane] = Extend(value, op.type());
     }
   });
-  for (size_t i = 0; i < count; ++i) warp.Write(Element(target, i), lanes, values[i]);
+  for (size_t i = 0; i < count; ++i) warp.Write(target.element(i), lanes, values[i]);
 }
 
 void Store(Warp& warp, const Instruction& op, LaneMask lanes) {
   const Operand& source = op.operands[1];
-  const size_t count = ElementCount(source);
+  const size_t count = source.element_count();
   const auto element_bytes = static_cast<uint64_t>(Bytes(op.type()));
   if (!CheckVector(warp, op, lanes, count)) return;
   std::array<LaneValues, kMostElements> values;
   for (size_t i = 0; i < count; ++i) {
-    if (!warp.Read(op, Element(source, i), lanes, &values[i])) return;
+    if (!warp.Read(op, source.element(i), lanes, &values[i])) return;
   }
   Request request(warp, op, op.operands[0], lanes, count * element_bytes);
   if (!request.CheckWrites()) return;

@@ -63,7 +63,7 @@ class Parser {
   }
 
   Status SkipLine(int line) {
-    while (cursor_.line() == line && cursor_.Peek().kind != Token::Kind::kEnd) cursor_.Take();
+    cursor_.SkipLine(line);
     return Status::Ok();
   }
 

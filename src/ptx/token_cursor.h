@@ -23,6 +23,9 @@ class TokenCursor {
     if (token.kind != Token::Kind::kEnd) ++at_;
     return token;
   }
+  void SkipLine(int line_number) {
+    while (line() == line_number && Peek().kind != Token::Kind::kEnd) Take();
+  }
   bool Accept(std::string_view text) {
     if (!Peek().Is(text)) return false;
     Take();

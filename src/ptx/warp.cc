@@ -111,14 +111,16 @@ void Warp::ExecuteByLane(const Instruction& op, LaneMask lanes) {
     result[lane] = op.opcode->lane(call);
     if (call.fault != nullptr) Fail(op, lane, call.fault);
   });
-  const Operand& target = op.operands[0];
-  if (target.kind != Operand::Kind::kPair) {
-    Write(target, lanes, result);
-    return;
-  }
-  Write(target.elements[0], lanes, result);
-  for (uint64_t& value : result) value >>= 1;
-  Write(target.elements[1], lanes, result);
+  LaneValues second = result;
+  for (uint64_t& value : second) value >>= 1;
+  WritePair(op.operands[0], lanes, result, second);
+}
+
+void Warp::WritePair(const Operand& target, LaneMask lanes, const LaneValues& values,
+                     const LaneValues& predicates) {
+  if (target.kind != Operand::Kind::kPair) return Write(target, lanes, values);
+  Write(target.elements[0], lanes, values);
+  Write(target.elements[1], lanes, predicates);
 }
 
 // Runs the meeting at instruction `at` for each group of lanes that is complete.

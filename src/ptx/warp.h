@@ -52,6 +52,9 @@ class Warp {
   bool Read(const Instruction& op, const Operand& operand, LaneMask lanes, LaneValues* values);
   // Cuts each value to the register's width; a sink takes nothing.
   void Write(const Operand& operand, LaneMask lanes, const LaneValues& values);
+  // To d|p, or to d alone where the target is no pair.
+  void WritePair(const Operand& target, LaneMask lanes, const LaneValues& values,
+                 const LaneValues& predicates);
 
   void Jump(LaneMask lanes, size_t to) {
     ForEachLane(lanes, [&](int lane) { at_[lane] = to; });

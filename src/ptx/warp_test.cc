@@ -173,17 +173,23 @@ TEST(PtxWarp, RefusesLaunchesThatNoDeviceTakes) {
 // Schedules: a value passes from warp 0 to warp 1 through shared memory.
 //
 
-std::string PassOn(std::string_view barrier, Schedule schedule) {
-  std::vector<uint32_t> out(64);
-  const std::string body = R"(
+// A thread's number reaches the thread whose number differs in `partner`, as %r0.
+std::string Exchange(std::string_view barrier, int partner) {
+  return R"(
   mov.u32 %r1, buffer;
   mad.lo.u32 %r2, %t, 4, %r1;
   st.shared.u32 [%r2], %t;
   )" + std::string(barrier) +
-                           R"(
-  xor.b32 %r3, %t, 32;
+         R"(
+  xor.b32 %r3, %t, )" +
+         std::to_string(partner) + R"(;
   mad.lo.u32 %r3, %r3, 4, %r1;
-  ld.shared.u32 %r0, [%r3];
+  ld.shared.u32 %r0, [%r3];)";
+}
+
+std::string PassOn(std::string_view barrier, Schedule schedule) {
+  std::vector<uint32_t> out(64);
+  const std::string body = Exchange(barrier, 32) + R"(
   add.s64 %d1, %out, %t4;
   st.global.u32 [%d1], %r0;)";
   const TestRun run = RunText(KernelText(body, ".shared .align 4 .b8 buffer[256];"), kNothing, &out,
@@ -211,17 +217,8 @@ TEST(PtxSchedule, AMissingBarrierIsSeen) {
 TEST(PtxSchedule, AMissingWarpBarrierIsSeenWhenLanesRunApart) {
   const auto neighbours = [](std::string_view barrier, bool apart) {
     std::vector<uint32_t> out(32);
-    const std::string body = R"(
-  mov.u32 %r1, buffer;
-  mad.lo.u32 %r2, %t, 4, %r1;
-  st.shared.u32 [%r2], %t;
-  )" + std::string(barrier) +
-                             R"(
-  xor.b32 %r3, %t, 1;
-  mad.lo.u32 %r3, %r3, 4, %r1;
-  ld.shared.u32 %r0, [%r3];)";
-    return RunText(KernelText(body, ".shared .align 4 .b8 buffer[128];"), kNothing, &out,
-                   {.block = {32}, .schedule = {.lanes_apart = apart}})
+    return RunText(KernelText(Exchange(barrier, 1), ".shared .align 4 .b8 buffer[128];"), kNothing,
+                   &out, {.block = {32}, .schedule = {.lanes_apart = apart}})
         .fault;
   };
   EXPECT_EQ(neighbours("bar.warp.sync -1;", false), "");
