@@ -1,6 +1,7 @@
 #include "attention/latent_kernels.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "codec/codec.h"
 
@@ -36,6 +37,7 @@ void ClearUnseen(const Segment& segment, const LatentTokens& to) {
 
 void DecodeLatents(const Segment& segment, const LatentTokens& to) {
   const PageLayout& layout = *segment.layout;
+  assert(layout.tokens - kPageTokens <= kLatentSpareTokens);
   const std::byte* page = nullptr;
   for (int i = 0; i < segment.num_blocks; ++i) {
     const BlockRef& ref = segment.blocks[i];

@@ -6,7 +6,15 @@
 
 #include <cstdint>
 
+#include "base/aligned_buffer.h"
+
 namespace kvant {
+
+// Rounded up, so that what follows is aligned (kAlignment).
+constexpr int64_t PaddedFloats(int64_t count) {
+  constexpr int64_t kPad = kAlignment / sizeof(float);
+  return (count + kPad - 1) / kPad * kPad;
+}
 
 // x[i] += delta[i].
 void AddTo(const float* delta, int64_t n, float* x);

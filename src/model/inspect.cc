@@ -28,15 +28,15 @@ Result<KvGeometry> ReadGeometry(const GgufFile& file, const std::string& archite
                          file.GetU32InRange(key("block_count"), 1, kMaxLayers));
   KVANT_ASSIGN_OR_RETURN(const uint32_t q_heads,
                          file.GetU32InRange(key("attention.head_count"), 1, kMaxHeads));
-  const auto counts = [](uint32_t n) { return static_cast<int>(n); };
+  const auto to_int = [](uint32_t n) { return static_cast<int>(n); };
   if (file.FindEntry(key("attention.kv_lora_rank")) != nullptr) {
     // Multi-head latent attention: a latent and a RoPE key for all heads.
     KVANT_ASSIGN_OR_RETURN(const uint32_t latent,
                            file.GetU32InRange(key("attention.kv_lora_rank"), 1, kMaxHeadDim));
     KVANT_ASSIGN_OR_RETURN(const uint32_t rope,
                            file.GetU32InRange(key("rope.dimension_count"), 1, kMaxHeadDim));
-    const KvGeometry geometry{counts(layers), 1, counts(latent + rope), counts(q_heads),
-                              counts(latent)};
+    const KvGeometry geometry{to_int(layers), 1, to_int(latent + rope), to_int(q_heads),
+                              to_int(latent)};
     KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
     return geometry;
   }
@@ -56,7 +56,7 @@ Result<KvGeometry> ReadGeometry(const GgufFile& file, const std::string& archite
     return Status::Unsupported("keys have " + std::to_string(key_length) + " channels and values " +
                                std::to_string(value_length));
   }
-  const KvGeometry geometry{counts(layers), counts(kv_heads), counts(key_length), counts(q_heads)};
+  const KvGeometry geometry{to_int(layers), to_int(kv_heads), to_int(key_length), to_int(q_heads)};
   KVANT_RETURN_IF_ERROR(CheckGeometry(geometry));
   return geometry;
 }

@@ -5,21 +5,13 @@
 #include "model/elementwise.h"
 
 namespace kvant {
-namespace {
-
-int64_t Padded(int64_t floats) {
-  constexpr int64_t kPad = kAlignment / sizeof(float);
-  return (floats + kPad - 1) / kPad * kPad;
-}
-
-}  // namespace
-
 Result<LatentHeads> LatentHeads::Create(const ModelConfig& config, ActivationMode mode,
                                         int64_t max_rows) {
   LatentHeads heads(config);
   const int64_t q_values = int64_t{config.q_heads} * (config.plain_dim + config.rope_dims);
-  const int64_t q_low = Padded(max_rows * config.latent_q_dim);
-  const int64_t q = Padded(max_rows * q_values), joint = Padded(max_rows * config.head_dim);
+  const int64_t q_low = PaddedFloats(max_rows * config.latent_q_dim);
+  const int64_t q = PaddedFloats(max_rows * q_values),
+                joint = PaddedFloats(max_rows * config.head_dim);
   KVANT_ASSIGN_OR_RETURN(
       heads.floats_, AlignedBuffer::Create(sizeof(float) * static_cast<size_t>(q_low + q + joint)));
   heads.q_low_ = heads.floats_.as<float>();

@@ -57,15 +57,14 @@ Status Llama::Allocate(ActivationMode mode) {
                         {&up_, feed_forward},
                         {&attention_, config_.attention_values()},
                         {&values_, has_latent ? outputs : 0}};
-  constexpr int64_t kPad = kAlignment / sizeof(float);
   int64_t values = 0;
-  for (const Part& part : parts) values += (max_rows_ * part.columns + kPad - 1) / kPad * kPad;
+  for (const Part& part : parts) values += PaddedFloats(max_rows_ * part.columns);
   KVANT_ASSIGN_OR_RETURN(floats_,
                          AlignedBuffer::Create(sizeof(float) * static_cast<size_t>(values)));
   float* at = floats_.as<float>();
   for (const Part& part : parts) {
     *part.pointer = at;
-    at += (max_rows_ * part.columns + kPad - 1) / kPad * kPad;
+    at += PaddedFloats(max_rows_ * part.columns);
   }
   KVANT_ASSIGN_OR_RETURN(
       activations_,
@@ -303,9 +302,8 @@ Status Llama::RunTasks() {
 }
 
 Status Llama::RunTasksObserved(SequenceId sequence, int part, int layer) {
-  constexpr int64_t kPad = kAlignment / sizeof(float);
   const AttentionTask& first = tasks_[0];
-  const int64_t tokens = first.view.end_position(), stride = (tokens + kPad - 1) / kPad * kPad;
+  const int64_t tokens = first.view.end_position(), stride = PaddedFloats(tokens);
   const size_t bytes =
       sizeof(float) * static_cast<size_t>(config_.kv_heads * first.rows() * stride);
   if (probabilities_.bytes() < bytes) {
