@@ -140,9 +140,13 @@ constexpr int DotLines(int bits, int blocks) {
   return lines > 0 ? lines : 1;
 }
 
+// Whether codes, or the levels that stand for them, may be above 127.
+constexpr bool IsWide(int low_bits, Code code) { return low_bits == 8 || code != Code::kPlain; }
+
 template <int kLow, int kHigh, Code kCode, int NB, int NR>
 struct DotTile {
-  static constexpr bool kWide = kLow == 8 || kCode != Code::kPlain;  // unsigned codes above 127
+  static constexpr bool kWide = IsWide(kLow, kCode);
+  static constexpr bool kStarts = kWide && kTakesOff;  // its sums begin with what was taken off
   static constexpr bool kNested = kCode == Code::kNested;
   static constexpr bool kTrellis =
       kCode != Code::kPlain && kCode != Code::kTable && kCode != Code::kNested;
@@ -195,7 +199,7 @@ struct DotTile {
           codes[b()] = OrB(codes[b()], FourthBits<kParity, kQuad>(third + kAt));
         }
       }
-      codes[b()] = levels.Of(codes[b()]);
+      codes[b()] = kLow == 8 ? AsWide(codes[b()]) : levels.Of(codes[b()]);
     });
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
       const int8_t* quads = step_x + r() * x_stride;
@@ -217,9 +221,12 @@ struct DotTile {
     if constexpr (kHigh == 2 || (kHigh == 1 && kParity == 1)) high += stride();
     if constexpr (kNested && kParity == 1) third += stride();
   }
+  // starts: [NR], not read unless kStarts.
   template <typename Finish>
-  KVANT_INLINE void Run(int first_step, int end_step, const Finish& finish) {
-    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA { acc[i() / NB][i() % NB] = ZeroI(); });
+  KVANT_INLINE void Run(int first_step, int end_step, const int32_t* starts, const Finish& finish) {
+    Unroll<NR * NB>([&](auto i) KVANT_INLINE_LAMBDA {
+      acc[i() / NB][i() % NB] = kStarts ? SetI(starts[i() / NB]) : ZeroI();
+    });
     low += (kLow == 1 ? first_step / 2 : first_step * kUnits) * stride();
     if constexpr (kHigh != 0) high += (kHigh == 1 ? first_step / 2 : first_step) * stride();
     if constexpr (kNested) third += first_step / 2 * stride();
@@ -263,11 +270,17 @@ template <int kLow, int kHigh, Code kCode, typename Finish>
 inline void DotPlanes(const ChunkPlanes& planes, int first_block, int num_blocks, int first_step,
                       int end_step, int rows, const int8_t* x, int x_stride, Stream& stream,
                       const Finish& finish) {
+  int32_t starts[kMaxRows * kMaxTerms];
+  if constexpr (kTakesOff && IsWide(kLow, kCode)) {
+    for (int r = 0; r < rows; ++r) {
+      starts[r] = TakenOff(x + r * x_stride, first_step, end_step);
+    }
+  }
   ForTiles(num_blocks, rows, [&](auto nb, auto nr, int block, int row) {
     using Tile = DotTile<kLow, kHigh, kCode, nb(), nr()>;
     Tile tile(planes, first_block + block, x + row * x_stride, x_stride,
               stream.Take((end_step - first_step) * Tile::kLinesPerStep));
-    tile.Run(first_step, end_step, [&](int r, int b, F sums) KVANT_INLINE_LAMBDA {
+    tile.Run(first_step, end_step, starts + row, [&](int r, int b, F sums) KVANT_INLINE_LAMBDA {
       finish(row + r, (block + b) * kLaneBlock, sums);
     });
   });

@@ -132,6 +132,7 @@ inline F LaneQuad(F a) {
   return {all, all};
 }
 inline I ZeroI() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline I SetI(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline I Round(F a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 inline F AddToExponent(F a, F biased) {
@@ -178,10 +179,20 @@ inline B Bits(B a) {
   if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
   return AndB(a, SetB((1 << kCount) - 1));
 }
+#ifdef KVANT_DPBUSD
+constexpr bool kTakesOff = false;
+inline B AsWide(B codes) { return codes; }
+#else
+constexpr bool kTakesOff = true;
+inline B AsWide(B codes) {
+  const __m256i top = _mm256_set1_epi8(-128);
+  return {_mm256_xor_si256(codes.lo, top), _mm256_xor_si256(codes.hi, top)};
+}
+#endif
 inline B LoadTable(const uint8_t* p) {
   const __m256i t =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return {t, t};
+  return AsWide({t, t});
 }
 inline B Lookup(B table, B index) {
   return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
@@ -213,23 +224,19 @@ inline I LaneBytes(B a) {
           _mm256_and_si256(_mm256_srli_epi32(a.hi, 8 * kByte), byte)};
 }
 
-// One half. Without VNNI vpmaddubsw saturates at 16 bits, so codes above 127 go by nibbles.
+// One half. Without VNNI vpmaddubsw adds pairs in 16 bits, which codes above 127 would overflow.
+// Signed ones do not: their sign goes over to x, and 2 * 128 * 127 is in range.
 template <bool kWide>
 inline __m256i DotHalf(__m256i acc, __m256i codes, __m256i x) {
 #ifdef KVANT_DPBUSD
   return _mm256_dpbusd_avx_epi32(acc, codes, x);
 #else
-  const __m256i one = _mm256_set1_epi16(1);
   if constexpr (kWide) {
-    const __m256i nibble = _mm256_set1_epi8(0x0f);
-    const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(codes, nibble), x);
-    const __m256i high =
-        _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble), x);
-    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(low, one));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
-  } else {
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), one));
+    x = _mm256_sign_epi8(x, codes);
+    codes = _mm256_abs_epi8(codes);
   }
+  const __m256i pairs = _mm256_maddubs_epi16(codes, x);
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #endif
 }
 // Packs work inside 128-bit halves; a permutation of dwords puts the bytes in order.
@@ -261,6 +268,20 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   const __m256i q = _mm256_set1_epi32(quad);
   return {DotHalf<kWide>(acc.lo, codes.lo, q), DotHalf<kWide>(acc.hi, codes.hi, q)};
 }
+#ifdef KVANT_DPBUSD
+inline int32_t TakenOff(const int8_t*, int, int) { return 0; }
+#else
+inline int32_t TakenOff(const int8_t* x, int first_step, int end_step) {
+  __m128i pairs = _mm_setzero_si128();  // 254 a step at most
+  for (int step = first_step; step < end_step; ++step) {
+    const auto* const at = reinterpret_cast<const __m128i*>(x + step * kQuadStepBytes);
+    pairs = _mm_add_epi16(pairs, _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128(at)));
+  }
+  __m128i four = _mm_madd_epi16(pairs, _mm_set1_epi16(128));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+#endif
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {

@@ -90,6 +90,7 @@ inline F LaneQuad(F a) {
   return _mm512_shuffle_f32x4(a, a, kQuad * 0x55);
 }
 inline I ZeroI() { return _mm512_setzero_si512(); }
+inline I SetI(int32_t x) { return _mm512_set1_epi32(x); }
 inline F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
 inline I Round(F a) { return _mm512_cvtps_epi32(a); }
 inline F AddToExponent(F a, F biased) {
@@ -127,6 +128,8 @@ inline B Bits(B a) {
   if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
   return AndB(a, SetB((1 << kCount) - 1));
 }
+constexpr bool kTakesOff = false;
+inline B AsWide(B codes) { return codes; }
 inline B LoadTable(const uint8_t* p) {
   return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
@@ -176,6 +179,7 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   std::memcpy(&quad, x + kQuad * kQuadBytes, sizeof quad);
   return _mm512_dpbusd_epi32(acc, codes.v, _mm512_set1_epi32(quad));
 }
+inline int32_t TakenOff(const int8_t*, int, int) { return 0; }
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.
 __attribute__((always_inline)) inline void Prefetch(const void* p) {

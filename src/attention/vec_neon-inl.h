@@ -149,6 +149,9 @@ template <int kQuad>
 inline F LaneQuad(F a) {
   return MapQuarters<F>([&](int) { return a.v[kQuad]; });
 }
+inline I SetI(int32_t x) {
+  return MapQuarters<I>([=](int) { return vdupq_n_s32(x); });
+}
 inline I ZeroI() {
   return MapQuarters<I>([](int) { return vdupq_n_s32(0); });
 }
@@ -199,15 +202,22 @@ inline B Bits(B a) {
   if constexpr (kFrom + kCount != 8) a = AndB(a, SetB((1 << kCount) - 1));
   return a;
 }
+// The dot product takes signed bytes on both sides.
+constexpr bool kTakesOff = true;
+inline uint8x16_t AsWide(uint8x16_t codes) { return veorq_u8(codes, vdupq_n_u8(0x80)); }
+inline B AsWide(B codes) {
+  return MapQuarters<B>([&](int i) { return AsWide(codes.v[i]); });
+}
 inline B LoadTable(const uint8_t* p) {
-  return MapQuarters<B>([=](int) { return vld1q_u8(p); });
+  return MapQuarters<B>([=](int) { return AsWide(vld1q_u8(p)); });
 }
 inline B Lookup(B table, B index) {
   return MapQuarters<B>([&](int i) { return vqtbl1q_u8(table.v[i], index.v[i]); });
 }
 struct Table64 {
   explicit Table64(const uint8_t* p)
-      : v{{vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}} {}
+      : v{{AsWide(vld1q_u8(p)), AsWide(vld1q_u8(p + 16)), AsWide(vld1q_u8(p + 32)),
+           AsWide(vld1q_u8(p + 48))}} {}
   uint8x16x4_t v;
 };
 constexpr bool kHasPermute64 = false;
@@ -245,22 +255,19 @@ inline I SumBytes(I acc, B x) {
   return MapQuarters<I>(
       [&](int i) { return vdotq_s32(acc.v[i], vreinterpretq_s8_u8(x.v[i]), vdupq_n_s8(1)); });
 }
-// The dot product takes signed bytes on both sides. Codes above 127 are moved down by 128; what
-// that takes away, 128 * sum(x) in every lane, is given back with the first quad.
-inline I GiveBack(I acc, int8x16_t x) {
-  const int32x4_t taken = vdotq_s32(vdupq_n_s32(0), vdupq_n_s8(-128), x);
-  const int32x4_t all = vdupq_n_s32(vaddvq_s32(taken));
-  return MapQuarters<I>([&](int i) { return vsubq_s32(acc.v[i], all); });
-}
 template <bool kWide, int kQuad>
 inline I Dot(I acc, B codes, const int8_t* x) {
   const int8x16_t quads = vld1q_s8(x);  // once for all four: the compiler sees that they are equal
-  if constexpr (kWide && kQuad == 0) acc = GiveBack(acc, quads);
   return MapQuarters<I>([&](int i) {
-    uint8x16_t code = codes.v[i];
-    if constexpr (kWide) code = veorq_u8(code, vdupq_n_u8(0x80));
-    return vdotq_laneq_s32(acc.v[i], vreinterpretq_s8_u8(code), quads, kQuad);
+    return vdotq_laneq_s32(acc.v[i], vreinterpretq_s8_u8(codes.v[i]), quads, kQuad);
   });
+}
+inline int32_t TakenOff(const int8_t* x, int first_step, int end_step) {
+  int32x4_t sum = vdupq_n_s32(0);
+  for (int step = first_step; step < end_step; ++step) {
+    sum = vdotq_s32(sum, vdupq_n_s8(1), vld1q_s8(x + step * kQuadStepBytes));
+  }
+  return 128 * vaddvq_s32(sum);
 }
 // Forced inline: g++ 12 takes a function that only prefetches for one without effect and drops its
 // calls.

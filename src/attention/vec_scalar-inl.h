@@ -169,6 +169,11 @@ inline F LaneQuad(F a) {
   return Set(a.v[4 * kQuad]);
 }
 inline I ZeroI() { return I{}; }
+inline I SetI(int32_t x) {
+  I r;
+  for (int i = 0; i < 16; ++i) r.v[i] = x;
+  return r;
+}
 inline F ToFloat(I a) {
   return MapF([&](int i) { return static_cast<float>(a.v[i]); });
 }
@@ -236,6 +241,10 @@ inline B Bits(B a) {
   if constexpr (kFrom != 0) a = ShiftRight<kFrom>(a);
   return AndB(a, SetB((1 << kCount) - 1));
 }
+// Codes that may be above 127 as Dot takes them: less 128 where kTakesOff. LoadTable and Table64 do
+// that to what they load.
+constexpr bool kTakesOff = false;
+inline B AsWide(B codes) { return codes; }
 // table[index], 16 entries, index 0..15 in every byte.
 inline B LoadTable(const uint8_t* p) {
   B r{};
@@ -290,7 +299,7 @@ inline I SumBytes(I acc, B x) {
   return acc;
 }
 // acc[lane] += sum over 4 bytes of codes[4 * lane + i] * q[i], where q is quad kQuad of the vector
-// that begins at x; exact once all four quads were added. kWide: codes above 127.
+// that begins at x, exactly. kWide: codes came through AsWide.
 template <bool kWide, int kQuad>
 inline I Dot(I acc, B codes, const int8_t* x) {
   const int8_t* q = x + kQuad * kQuadBytes;
@@ -299,5 +308,8 @@ inline I Dot(I acc, B codes, const int8_t* x) {
   }
   return acc;
 }
+// What the dots of wide codes with steps [first, end) of the vector x lack where kTakesOff:
+// 128 * sum(x) in every lane.
+inline int32_t TakenOff(const int8_t*, int, int) { return 0; }
 // Asks for a line, into L2.
 inline void Prefetch(const void*) {}
