@@ -25,16 +25,10 @@ Json FormatsJson(const SnapshotSummary& s) {
   const auto layer_json = [&](int layer) {
     const auto at = std::find(s.mixed_layers.begin(), s.mixed_layers.end(), layer);
     if (at != s.mixed_layers.end()) return MixedOf(s);
-    const FormatPair& pair = s.formats[static_cast<size_t>(layer)];
-    return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
+    return PairJson(s.formats[static_cast<size_t>(layer)]);
   };
-  if (s.totals.size() + (s.mixed_layers.empty() ? 0 : 1) == 1) return layer_json(0);
-  Json list = Json::array();
-  for (int layer = 0; layer < s.geometry.layers; ++layer) {
-    list.push_back(layer_json(layer));
-    list.back()["layer"] = layer;
-  }
-  return list;
+  const bool alike = s.totals.size() + (s.mixed_layers.empty() ? 0 : 1) == 1;
+  return ByLayerJson(s.geometry.layers, alike, layer_json);
 }
 
 Json PoolsJson(const SnapshotSummary& s) {

@@ -94,12 +94,23 @@ Json MixedJson(const std::vector<MixedPool>& of, const std::string& policy, bool
           {"budget_bytes", budget_bytes == 0 ? Json() : Json(budget_bytes)}};
 }
 
+Json PairJson(const FormatPair& pair) {
+  return {{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
+}
+
+Json ByLayerJson(int layers, bool alike, const std::function<Json(int)>& layer_json) {
+  if (alike) return layer_json(0);
+  Json list = Json::array();
+  for (int layer = 0; layer < layers; ++layer) {
+    list.push_back(layer_json(layer));
+    list.back()["layer"] = layer;
+  }
+  return list;
+}
+
 Json LayerFormatsJson(const KvSpec& spec, int layers) {
-  const auto pair_json = [](const FormatPair& pair) {
-    return Json{{"k", FormatSpec(pair.k)}, {"v", FormatSpec(pair.v)}};
-  };
   const auto layer_json = [&](int layer) {
-    if (!IsMixedLayer(spec, layer)) return pair_json(LayerFormats(spec, layer));
+    if (!IsMixedLayer(spec, layer)) return PairJson(LayerFormats(spec, layer));
     const MixedSpec& m = *spec.mixed;
     Json json = MixedJson(m.pools, m.policy->name(), m.once, m.budget_bytes);
     if (m.heads != nullptr) {
@@ -108,15 +119,9 @@ Json LayerFormatsJson(const KvSpec& spec, int layers) {
     }
     return json;
   };
-  const bool alike = spec.mixed == nullptr || spec.mixed->one_width_layers.empty();
-  if (spec.skip_layers.empty() && spec.layers.empty() && alike) return layer_json(0);
-  Json list = Json::array();
-  for (int layer = 0; layer < layers; ++layer) {
-    Json entry = layer_json(layer);
-    entry["layer"] = layer;
-    list.push_back(std::move(entry));
-  }
-  return list;
+  const bool one_kind = spec.mixed == nullptr || spec.mixed->one_width_layers.empty();
+  return ByLayerJson(layers, spec.skip_layers.empty() && spec.layers.empty() && one_kind,
+                     layer_json);
 }
 
 std::string SideText(const KvSpec& spec, Side side) {

@@ -1,6 +1,7 @@
 // What every JSON of kvant has in common, so that a figure can be traced to what made it.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ void AddModel(const std::string& path, int64_t file_bytes, uint64_t file_hash, J
 // The pools of layers of several widths, and what fills them.
 Json MixedJson(const std::vector<MixedPool>& of, const std::string& policy, bool once,
                int64_t budget_bytes);
+Json PairJson(const FormatPair& pair);
+// layer_json(0) when all layers are alike, otherwise a list with one for each layer, which is
+// named.
+Json ByLayerJson(int layers, bool alike, const std::function<Json(int layer)>& layer_json);
 // {"k": …, "v": …}, or {"pools": …, "policy": …, …} of several widths, when all layers are alike,
 // otherwise a list with one of these a layer.
 Json LayerFormatsJson(const KvSpec& spec, int layers);

@@ -6,13 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "kvant/policy.h"
 #include "kvant/status.h"
 
 namespace kvant {
@@ -48,10 +46,6 @@ std::vector<uint8_t> FullHeads(std::span<const float> gates, double sparsity);
 
 // "streaming:FIRST,RECENT", the policy of the heads that stream.
 std::string StreamingSpec(const HeadClasses& classes);
-
-// "full" or "streaming:FIRST,RECENT" for each head: [layers][kv_heads].
-// REQUIRES: CheckHeadClasses().
-std::vector<std::unique_ptr<Policy>> HeadPolicies(const HeadClasses& classes);
 
 // Tokens of f16 caches over those that these classes leave, at `length` tokens; streaming heads
 // keep at most streaming_tokens. full_share: of the heads.

@@ -78,7 +78,7 @@ int64_t Model::file_bytes() const { return impl_->file_bytes; }
 uint64_t Model::file_hash() const { return impl_->file_hash; }
 const std::vector<WeightTypeBytes>& Model::weight_types() const { return impl_->weights.types; }
 int64_t Model::weight_bytes() const { return impl_->weights.packed_bytes(); }
-int64_t Model::weight_bytes_read_per_token() const { return impl_->weights.bytes_read_per_token(); }
+int64_t Model::weight_bytes_read_per_token() const { return impl_->weights.bytes_read_per_token; }
 bool Model::float_activations() const { return impl_->float_activations; }
 
 }  // namespace kvant

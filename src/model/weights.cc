@@ -201,17 +201,17 @@ void CountTensors(const GgufFile& file, ModelWeights& weights) {
   }
 }
 
-int64_t LayerBytes(const LayerWeights& layer) {
+int64_t VectorBytes(const std::vector<float>& values) {
+  return static_cast<int64_t>(sizeof(float) * values.size());
+}
+
+int64_t LayerBytes(const ModelConfig& config, const LayerWeights& layer) {
   int64_t bytes = 0;
-  for (const std::vector<float>* v :
-       {&layer.attention_norm, &layer.feed_forward_norm, &layer.q_bias, &layer.k_bias,
-        &layer.v_bias, &layer.q_norm, &layer.k_norm, &layer.attention_post_norm,
-        &layer.feed_forward_post_norm, &layer.latent_norm, &layer.q_a_norm}) {
-    bytes += static_cast<int64_t>(sizeof(float) * v->size());
+  for (const LayerVector& vector : LayerVectors(config)) {
+    bytes += VectorBytes(layer.*vector.values);
   }
-  for (const PackedMatrix* m : {&layer.q, &layer.k, &layer.v, &layer.attention_output, &layer.gate,
-                                &layer.up, &layer.down, &layer.q_a, &layer.kv_a}) {
-    bytes += m->packed_bytes();
+  for (const LayerMatrix& matrix : LayerMatrices(config)) {
+    bytes += (layer.*matrix.matrix).packed_bytes();
   }
   for (const auto* heads : {&layer.absorb, &layer.expand}) {
     for (const PackedMatrix& head : *heads) bytes += head.packed_bytes();
@@ -221,15 +221,8 @@ int64_t LayerBytes(const LayerWeights& layer) {
 
 }  // namespace
 
-int64_t ModelWeights::bytes_read_per_token() const {
-  int64_t bytes =
-      logits().packed_bytes() + static_cast<int64_t>(sizeof(float) * output_norm.size());
-  for (const LayerWeights& layer : layers) bytes += LayerBytes(layer);
-  return bytes;
-}
-
 int64_t ModelWeights::packed_bytes() const {
-  return bytes_read_per_token() + (tied ? 0 : embedding.packed_bytes());
+  return bytes_read_per_token + (tied ? 0 : embedding.packed_bytes());
 }
 
 Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config,
@@ -247,6 +240,10 @@ Result<ModelWeights> LoadWeights(const GgufFile& file, const ModelConfig& config
   for (int layer = 0; layer < config.layers; ++layer) {
     KVANT_RETURN_IF_ERROR(
         PackLayer(packer, config, layer, weights.layers[static_cast<size_t>(layer)]));
+  }
+  weights.bytes_read_per_token = weights.logits().packed_bytes() + VectorBytes(weights.output_norm);
+  for (const LayerWeights& layer : weights.layers) {
+    weights.bytes_read_per_token += LayerBytes(config, layer);
   }
   return weights;
 }

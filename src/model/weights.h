@@ -46,13 +46,13 @@ struct ModelWeights {
   std::vector<float> rope_factors;     // [rope_dims / 2] the angle is divided by; empty: all 1
   std::vector<WeightTypeBytes> types;  // in order of first appearance
   int64_t parameters = 0;
+  // What one decode step reads: all matrices once, of an untied embedding only a row, not counted.
+  int64_t bytes_read_per_token = 0;
 
   const PackedMatrix& logits() const { return tied ? embedding : output; }
 
-  // Everything held, and what one decode step reads of it (all matrices once; of an untied
-  // embedding only a row, not counted).
+  // Everything held.
   int64_t packed_bytes() const;
-  int64_t bytes_read_per_token() const;
 };
 
 // Checks that every tensor is there with the right shape and a type that kvant computes with, and

@@ -36,15 +36,6 @@ std::string StreamingSpec(const HeadClasses& classes) {
   return MakeStreaming(classes.first_tokens, classes.recent_tokens)->name();
 }
 
-std::vector<std::unique_ptr<Policy>> HeadPolicies(const HeadClasses& classes) {
-  std::vector<std::unique_ptr<Policy>> policies;
-  for (const uint8_t full : FullHeads(classes.gates, classes.sparsity)) {
-    policies.push_back(full != 0 ? MakeFull()
-                                 : MakeStreaming(classes.first_tokens, classes.recent_tokens));
-  }
-  return policies;
-}
-
 double HeadClassesRatio(int64_t length, double full_share, int64_t streaming_tokens) {
   const auto all = static_cast<double>(length);
   const auto streaming = static_cast<double>(std::min(length, streaming_tokens));

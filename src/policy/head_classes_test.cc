@@ -67,11 +67,8 @@ HeadClasses TwoLayers() {
           .gates = kGates};
 }
 
-TEST(HeadClasses, PoliciesOfTheHeads) {
-  const auto policies = HeadPolicies(TwoLayers());
-  ASSERT_EQ(policies.size(), 8u);
-  EXPECT_EQ(policies[0]->name(), "full");
-  EXPECT_EQ(policies[1]->name(), "streaming:64,256");
+TEST(HeadClasses, PolicyOfStreamingHeads) {
+  EXPECT_EQ(StreamingSpec(TwoLayers()), "streaming:64,256");
 }
 
 void ExpectRefused(const std::string& text, StatusCode code, const std::string& word) {
