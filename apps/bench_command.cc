@@ -50,8 +50,14 @@ struct Contender {
   KvSpec spec;
   Session session;
   std::vector<int64_t> samples_ns;
+  std::vector<double> steps_ns;   // of all repetitions; empty: the test is no answer
   double kv_read_bytes = 0;       // by a step of the last repetition, all sequences
   std::vector<Session> branches;  // beyond the shared prefix, one a sequence of the largest batch
+
+  void Clear() {
+    samples_ns.clear();
+    steps_ns.clear();
+  }
 };
 
 class Bench {
@@ -72,7 +78,7 @@ class Bench {
     std::vector<Contender> contenders;
     for (const KvSpec& spec : specs) {
       session_options.kv = spec;
-      contenders.push_back({spec, Unwrap(Session::Create(model_, session_options)), {}, 0, {}});
+      contenders.push_back({spec, Unwrap(Session::Create(model_, session_options)), {}, {}, 0, {}});
     }
     const double parts =
         static_cast<double>(depths.size() * (specs.size() + tests.size() * options_.repetitions));
@@ -83,7 +89,7 @@ class Bench {
         bar_.Update(++done_, parts);
       }
       for (const BenchTest& test : tests) {
-        for (Contender& contender : contenders) contender.samples_ns.clear();
+        for (Contender& contender : contenders) contender.Clear();
         load_.Restart();
         for (int repetition = 0; repetition < options_.repetitions; ++repetition) {
           for (Contender& contender : contenders) Repeat(test, depth, repetition, contender);
@@ -124,6 +130,7 @@ class Bench {
     AwaitTurn();
     const auto begin = Clock::now();
     Check(contender.session.Prefill(tokens));
+    contender.Clear();
     contender.samples_ns = {Nanoseconds(begin)};
     if (options_.paced) AddRow(BenchTest{depth - filled, 0, 1}, filled, contender);
   }
@@ -144,8 +151,11 @@ class Bench {
 
   void Repeat(const BenchTest& test, int64_t depth, int repetition, Contender& contender) {
     AwaitTurn();
-    if (repetition == 0) TimeOnce(test, contender);  // warms up, not counted
-    if (options_.paced) contender.samples_ns.clear();
+    if (repetition == 0) {  // warms up, not counted
+      TimeOnce(test, contender);
+      contender.Clear();
+    }
+    if (options_.paced) contender.Clear();
     contender.samples_ns.push_back(TimeOnce(test, contender));
     if (options_.paced) AddRow(test, depth, contender);
   }
@@ -165,8 +175,8 @@ class Bench {
     }
     for (Session& fork : forks) sessions.push_back(&fork);
     const int64_t read_before = contender.session.kv_bytes_read();
-    const auto begin =
-        test.prompt_tokens > 0 ? TimePrompt(test, forks[0]) : TimeAnswer(test, sessions);
+    const auto begin = test.prompt_tokens > 0 ? TimePrompt(test, forks[0])
+                                              : TimeAnswer(test, sessions, &contender.steps_ns);
     const int64_t elapsed_ns = Nanoseconds(begin);
     contender.kv_read_bytes = static_cast<double>(contender.session.kv_bytes_read() - read_before) /
                               static_cast<double>(std::max<int64_t>(test.answer_tokens, 1));
@@ -182,22 +192,27 @@ class Bench {
     return begin;
   }
 
-  Clock::time_point TimeAnswer(const BenchTest& test, const std::vector<Session*>& sessions) {
+  // Adds the time of each step to steps_ns.
+  Clock::time_point TimeAnswer(const BenchTest& test, const std::vector<Session*>& sessions,
+                               std::vector<double>* steps_ns) {
     const std::vector<int32_t> tokens = RandomTokens(test.answer_tokens * test.parallel);
+    steps_ns->reserve(steps_ns->size() + static_cast<size_t>(test.answer_tokens));
     const auto begin = Clock::now();
     for (int64_t step = 0; step < test.answer_tokens; ++step) {
+      const auto step_begin = Clock::now();
       const std::span<const int32_t> now(&tokens[static_cast<size_t>(step * test.parallel)],
                                          static_cast<size_t>(test.parallel));
       Check(sessions.size() == 1 ? sessions[0]->Decode(now[0])
                                  : Session::DecodeBatch(sessions, now));
       for (Session* session : sessions) (void)Unwrap(session->Logits());
+      steps_ns->push_back(static_cast<double>(Nanoseconds(step_begin)));
     }
     return begin;
   }
 
   void AddRow(const BenchTest& test, int64_t depth, const Contender& contender) {
     rows_.Add(test, depth, SharedTokens(depth), contender.spec, contender.samples_ns,
-              contender.kv_read_bytes, load_.Read());
+              contender.steps_ns, contender.kv_read_bytes, load_.Read());
   }
 
   const BenchOptions& options_;

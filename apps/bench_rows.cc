@@ -12,6 +12,19 @@
 #include "statistics.h"
 
 namespace kvant::cli {
+namespace {
+
+// A user waits for the slowest token, not for the mean one.
+void AddSteps(const std::vector<double>& steps_ns, Json* row) {
+  const auto add = [&](const char* name, double part) {
+    (*row)[name] = steps_ns.empty() ? Json(nullptr) : Json(std::llround(Quantile(steps_ns, part)));
+  };
+  add("step_median_ns", 0.5);
+  add("step_p99_ns", 0.99);
+  add("step_max_ns", 1);
+}
+
+}  // namespace
 
 std::string BenchTest::Name(int64_t depth, int64_t shared) const {
   std::string name =
@@ -26,7 +39,8 @@ BenchRows::BenchRows(const std::string& format, const ModelFlags& flags, const M
     : flags_(flags),
       model_(model),
       read_bytes_per_s_(read_bytes_per_s),
-      printer_(format, {"type_k", "type_v", "test", "t/s", "KV B/token", "KV GB/s", "roofline"}),
+      printer_(format, {"type_k", "type_v", "test", "t/s", "step 99 %", "max", "KV B/token",
+                        "KV GB/s", "roofline"}),
       header_(Header(flags.threads)) {
   AddModel(model.path(), model.file_bytes(), model.file_hash(), &header_);
 }
@@ -96,24 +110,30 @@ void BenchRows::AddReading(const BenchTest& test, double median_ns, double kv_re
 }
 
 void BenchRows::Add(const BenchTest& test, int64_t depth, int64_t shared_tokens, const KvSpec& spec,
-                    const std::vector<int64_t>& samples_ns, double kv_read_bytes,
-                    const std::optional<MachineLoad>& load) {
+                    const std::vector<int64_t>& samples_ns, const std::vector<double>& steps_ns,
+                    double kv_read_bytes, const std::optional<MachineLoad>& load) {
   const std::vector<double> samples(samples_ns.begin(), samples_ns.end());
   std::vector<double> tokens_per_s;
   for (double ns : samples) tokens_per_s.push_back(1e9 * static_cast<double>(test.tokens()) / ns);
   Json row = Row(test, depth, shared_tokens, spec, samples, tokens_per_s);
   row["samples_ns"] = samples_ns;
+  AddSteps(steps_ns, &row);
   AddReading(test, Median(samples), kv_read_bytes, &row);
   busy_.Add(load, samples, &row);
   const auto cell = [&](const char* field, const char* pattern) {
     return row[field].is_null() ? std::string()
                                 : fmt::format(fmt::runtime(pattern), row[field].get<double>());
   };
-  printer_.Add(row,
-               {SideText(spec, Side::kK), SideText(spec, Side::kV), test.Name(depth, shared_tokens),
-                fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
-                Grouped(PageBytesPerToken(model_.geometry(), spec)), cell("kv_read_GBps", "{:.2f}"),
-                cell("roofline_pct", "{:.0f} %")});
+  const auto ms = [&](const char* field) {
+    return row[field].is_null() ? std::string()
+                                : fmt::format("{:.2f} ms", row[field].get<double>() / 1e6);
+  };
+  printer_.Add(
+      row,
+      {SideText(spec, Side::kK), SideText(spec, Side::kV), test.Name(depth, shared_tokens),
+       fmt::format("{:.2f} ± {:.2f}", Mean(tokens_per_s), StandardDeviation(tokens_per_s)),
+       ms("step_p99_ns"), ms("step_max_ns"), Grouped(PageBytesPerToken(model_.geometry(), spec)),
+       cell("kv_read_GBps", "{:.2f}"), cell("roofline_pct", "{:.0f} %")});
 }
 
 void BenchRows::Finish(bool quiet) {

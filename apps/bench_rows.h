@@ -31,10 +31,11 @@ class BenchRows {
   BenchRows(const std::string& format, const ModelFlags& flags, const Model& model,
             double read_bytes_per_s);
 
+  // steps_ns: the steps of an answer, one by one, of all repetitions; empty: of a prompt.
   // kv_read_bytes: of the cache by a step, all sequences together.
   void Add(const BenchTest& test, int64_t depth, int64_t shared_tokens, const KvSpec& spec,
-           const std::vector<int64_t>& samples_ns, double kv_read_bytes,
-           const std::optional<MachineLoad>& load);
+           const std::vector<int64_t>& samples_ns, const std::vector<double>& steps_ns,
+           double kv_read_bytes, const std::optional<MachineLoad>& load);
   // Ends the output; a quiet one says nothing about a busy machine.
   void Finish(bool quiet);
 

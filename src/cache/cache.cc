@@ -169,6 +169,8 @@ void Cache::Impl::AddLayer(const FormatPair& formats, int64_t window_tokens, boo
       MakeLayerLayouts(formats, is_mixed, geometry, page_tokens, spec.sinks_tokens);
   layer.window_tokens = window_tokens;
   layer.rule = PageRule::Of(page_tokens, layer.coded, spec.window_tokens, window_tokens);
+  layer.rule.takes_turns = layer.searched;
+  takes_turns |= layer.searched;
   const bool passing = window_tokens != 0;
   layer.open_pool = layer.coded ? PoolFor(layer.open, PageUse::kOpen, true)
                                 : PoolFor(layer.open, PageUse::kKept, passing);

@@ -35,7 +35,9 @@
 //   Reserve(seq, m)                      may fail; nothing changed then
 //   for every layer: Append(...)         writes K and V of positions n .. n+m-1
 //                    Seal(...)           encodes the pages that queries of the last page and later
-//                                        ones read as stored; the open copies stay for now
+//                                        ones read as stored, and where codes are searched for
+//                                        (trellis) the head's next page once its turn has come; the
+//                                        open copies stay for now
 //                    View(...)           per KV head and query page of the step, as often as liked
 //                    Release(...)        gives back the open copies of sealed pages
 //   Commit(seq, m)                       the length becomes n + m
@@ -195,7 +197,8 @@ class Cache {
   // Bytes that one decode step of this sequence reads, from the layouts.
   int64_t bytes_read_per_token(SequenceId seq) const;
 
-  // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open and once
+  // For tests and for saving: the bytes of stored page `page`, or nullptr while it is open or coded
+  // ahead of its readers, and once
   // its layer's window has passed it. Valid until the next change of the cache; a commit may move
   // it.
   const std::byte* StoredPage(SequenceId seq, int layer, int kv_head, int64_t page) const;

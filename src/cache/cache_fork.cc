@@ -125,7 +125,7 @@ Status Cache::Truncate(SequenceId id, int64_t length) {
     }
     impl_->Drop(layer.open_pool, head.open, pages, head.open_end);
     head.open_end = pages;
-    impl_->DropStored(layer, head, layer.rule.SealedPages(length));
+    impl_->DropStored(layer, head, impl_->SealedPages(*seq, layer, head, length));
   });
   seq->length = length;
   impl_->TrimPools();

@@ -118,7 +118,8 @@ struct HeadRows {
 // Pages that a step asks of one pool.
 struct PageDemand {
   int64_t staying = 0;
-  int64_t passing = 0;  // for as long as one layer's head is read; the most of any layer
+  int64_t passing = 0;        // for as long as a layer is read; the most of any layer
+  int64_t layer_passing = 0;  // those of the layer that is counted
 };
 
 struct Cache::Impl {
@@ -139,6 +140,7 @@ struct Cache::Impl {
   std::vector<KeyRopeTable> ropes;                   // distinct ones
   std::vector<std::unique_ptr<Sequence>> sequences;  // by id; nullptr: free
   int64_t recoded_tokens = 0;                        // of the ledger
+  bool takes_turns = false;                          // heads of some layer: format/page_rule.h
 
   // Whether the running step does: only then does what is held change, beside the tokens written.
   bool OpensPages(const Sequence& seq) const {
@@ -153,6 +155,17 @@ struct Cache::Impl {
   Status NoSequence(SequenceId id) const;
   HeadPages& HeadOf(Sequence& seq, int layer, int kv_head) const {
     return seq.heads[static_cast<size_t>(layer * geometry.kv_heads + kv_head)];
+  }
+  // As far as a head codes at `length`; it holds fewer after a shift and once restored, until its
+  // next Seal.
+  int SealedPages(const Sequence& seq, const LayerStore& layer, const HeadPages& head,
+                  int64_t length) const {
+    return layer.rule.SealedPages(length, &head - seq.heads.data(), std::ssize(seq.heads));
+  }
+  // Pages that are read as stored; what is coded ahead of its readers lies behind them.
+  int DuePages(const LayerStore& layer, const HeadPages& head) const {
+    if (layer.mixed != nullptr) return head.sealed;
+    return std::min(head.sealed, layer.rule.DuePages(head.written_tokens));
   }
   PagePool& Pool(int index) const { return *pools[static_cast<size_t>(index)].pool; }
 
@@ -217,8 +230,7 @@ struct Cache::Impl {
                    HeadPages& head, const std::byte*& from) const;
 
   // cache_step.cc
-  void AddDemand(const Sequence& seq, const LayerStore& layer,
-                 std::vector<PageDemand>& demand) const;
+  void AddDemand(Sequence& seq, int layer, std::vector<PageDemand>& demand) const;
   Status ReservePages(Sequence& seq) const;
   void CancelReservations(Sequence& seq) const;
   Status CheckRows(const Sequence& seq, const LayerStore& store,

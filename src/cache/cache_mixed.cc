@@ -154,7 +154,7 @@ PoolPages Cache::Impl::PagesOf(const LayerStore& layer, size_t pool) const {
 
 Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, HeadPages& head) const
     try {
-  const int target = layer.rule.SealedPages(head.written_tokens);
+  const int target = layer.rule.DuePages(head.written_tokens);
   while (head.sealed < target) {
     const MixedSource source{*layer.mixed,      layer.open,  layer.sink, head,
                              spec.sinks_tokens, head.sealed, seq.length, geometry.group_ratio()};

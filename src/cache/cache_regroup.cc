@@ -74,8 +74,7 @@ void Cache::Impl::Regroup(Sequence& seq, int64_t length_before) const try {
       const int pool = layer.coded ? layer.stored_pool : layer.open_pool;
       if (pool != static_cast<int>(i)) return;
       const auto complete = [&](int64_t length) {
-        return layer.coded ? layer.rule.SealedPages(length)
-                           : static_cast<int>(length / page_tokens);
+        return layer.coded ? layer.rule.DuePages(length) : static_cast<int>(length / page_tokens);
       };
       const int before = complete(length_before), now = complete(seq.length);
       const int end = now / kRunPages * kRunPages;

@@ -133,7 +133,7 @@ Status Cache::CheckShift(int64_t length, int64_t keep_tokens, int64_t drop_token
     HeadPages grown;
     grown.first_open = rule.FirstOpen(length);
     grown.first_stored = rule.FirstStored(length);
-    grown.sealed = rule.SealedPages(length);
+    grown.sealed = rule.DuePages(length);
     KVANT_RETURN_IF_ERROR(impl_->CheckReach(gap, layer, grown, length - drop_tokens));
   }
   return Status::Ok();
@@ -163,7 +163,7 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                                                     std::to_string(page_tokens));
   }
   // All layers alike, whether they hold stored pages or see their newest tokens only.
-  const int sealed = PageRule::Of(page_tokens, true, spec.window_tokens, 0).SealedPages(length);
+  const int sealed = PageRule::Of(page_tokens, true, spec.window_tokens, 0).DuePages(length);
   if ((keep + drop) / page_tokens > sealed) {
     return refuse(StatusCode::kOutOfRange,
                   "the newest " + std::to_string(PagesOf(length) - sealed) + " pages of " +
@@ -193,10 +193,12 @@ Status Cache::Impl::CheckReach(const PageGap& gap, int layer, const HeadPages& b
       std::to_string(least) + " some that it has given back would be among them");
 }
 
-// The spare open page before the window may be one of those that go.
+// The spare open page before the window may be one of those that go. What was coded ahead is coded
+// again from what moved, so that a shift gives the same bytes whether or not its turn had come.
 void Cache::Impl::CloseGap(const LayerStore& layer, HeadPages& head, const PageGap& gap) const {
   const bool loses_next = gap.LosesNext(head);
   const int behind = gap.behind() + (loses_next ? 1 : 0);
+  DropStored(layer, head, DuePages(layer, head));
   const auto close = [&](int pool, std::byte** table, int* begin, int* end) {
     if (*end == 0) return;
     Drop(pool, table, std::max(*begin, gap.first), behind);
@@ -227,7 +229,8 @@ std::vector<MovedKeys> Cache::Impl::MovedKeysOf(Sequence& seq, const PageGap& ga
         add(layer, h, &head.open[p], p, false);
       }
       if (layers[static_cast<size_t>(layer)].rope >= 0) continue;
-      for (int p = std::max(head.first_stored, behind); p < head.sealed; ++p) {
+      const int due = DuePages(layers[static_cast<size_t>(layer)], head);
+      for (int p = std::max(head.first_stored, behind); p < due; ++p) {
         add(layer, h, &head.stored[p], p, true);
       }
     }

@@ -93,32 +93,37 @@ Status Cache::Reserve(SequenceId id, int64_t new_tokens) {
   return status;
 }
 
-// What one head of the layer needs, times the heads. A page that is made and passed within the step
-// is needed by one layer at a time.
-void Cache::Impl::AddDemand(const Sequence& seq, const LayerStore& layer,
-                            std::vector<PageDemand>& demand) const {
+// A page that is made and passed within the step is needed by one layer at a time.
+void Cache::Impl::AddDemand(Sequence& seq, int layer_index, std::vector<PageDemand>& demand) const {
   const int64_t before = seq.length, after = seq.length + seq.step_tokens;
+  const LayerStore& layer = layers[static_cast<size_t>(layer_index)];
+  for (PageDemand& d : demand) d.layer_passing = 0;
   // Of pages [made, end), those from first_held on stay.
   const auto add = [&](int pool, int made, int end, int first_held) {
     if (pool < 0) return;
     PageDemand& d = demand[static_cast<size_t>(pool)];
     const int passed = std::clamp(first_held, made, end) - made;
-    d.staying += int64_t{end - made - passed} * geometry.kv_heads;
-    d.passing = std::max(d.passing, int64_t{passed} * geometry.kv_heads);
+    d.staying += end - made - passed;
+    d.layer_passing += passed;
+    d.passing = std::max(d.passing, d.layer_passing);
   };
   const PageRule& rule = layer.rule;
-  add(layer.open_pool, PagesOf(before), PagesOf(after), rule.FirstOpen(after));
-  add(layer.stored_pool, rule.SealedPages(before), rule.SealedPages(after),
-      rule.FirstStored(after));
-  if (before == 0) add(layer.sink_pool, 0, 1, 0);
+  for (int h = 0; h < geometry.kv_heads; ++h) {
+    const HeadPages& head = HeadOf(seq, layer_index, h);
+    add(layer.open_pool, PagesOf(before), PagesOf(after), rule.FirstOpen(after));
+    const int sealed = SealedPages(seq, layer, head, before);
+    add(layer.stored_pool, head.sealed, sealed, 0);
+    add(layer.stored_pool, sealed, SealedPages(seq, layer, head, after), rule.FirstStored(after));
+    if (before == 0) add(layer.sink_pool, 0, 1, 0);
+  }
 }
 
 // Pages that stay are reserved before those that one layer needs for a moment: each demand makes
 // slabs of its own, and those of the passing one become empty as a whole.
 Status Cache::Impl::ReservePages(Sequence& seq) const {
-  if (!OpensPages(seq)) return Status::Ok();
+  if (!OpensPages(seq) && !takes_turns) return Status::Ok();
   std::vector<PageDemand> demand(pools.size());
-  for (const LayerStore& layer : layers) AddDemand(seq, layer, demand);
+  for (int layer = 0; layer < geometry.layers; ++layer) AddDemand(seq, layer, demand);
   const auto reserve = [&](size_t pool, int64_t pages) {
     if (pages == 0) return Status::Ok();
     return pools[pool].pool->Reserve(pages, &seq.reservations[pool]);
@@ -254,7 +259,7 @@ Status Cache::Seal(SequenceId id, int layer, int kv_head) {
                                    std::to_string(kv_head) + " is sealed before it is appended");
   }
   if (store.mixed != nullptr) return impl_->ClosePages(*seq, store, head);
-  const int target = store.rule.SealedPages(head.written_tokens);
+  const int target = impl_->SealedPages(*seq, store, head, head.written_tokens);
   while (head.sealed < target) {
     const int p = head.sealed;
     KVANT_ASSIGN_OR_RETURN(
@@ -300,7 +305,7 @@ void Cache::Release(SequenceId id, int layer, int kv_head) {
 // Pages that were there before the step wait for Commit: Rollback may want them.
 void Cache::Impl::ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadPages& head) const {
   const PageRule& rule = layer.rule;
-  assert(head.sealed == rule.SealedPages(head.written_tokens));
+  assert(head.sealed == SealedPages(seq, layer, head, head.written_tokens));
   if (!OpensPages(seq)) return;
   const auto release = [&](int pool, std::byte** pages, int made, int first_held, int& dropped) {
     const int begin = std::max(made, dropped);
@@ -310,7 +315,7 @@ void Cache::Impl::ReleaseStepPages(Sequence& seq, const LayerStore& layer, HeadP
   };
   release(layer.open_pool, head.open, PagesOf(seq.length), rule.FirstOpen(head.written_tokens),
           head.dropped);
-  release(layer.stored_pool, head.stored, rule.SealedPages(seq.length),
+  release(layer.stored_pool, head.stored, SealedPages(seq, layer, head, seq.length),
           rule.FirstStored(head.written_tokens), head.dropped_stored);
 }
 
@@ -326,8 +331,8 @@ void Cache::Impl::CloseHead(const Sequence& seq, const LayerStore& layer, HeadPa
     first = first_held;
   };
   close(layer.open_pool, head.open, PagesOf(before), rule.FirstOpen(after), head.first_open);
-  close(layer.stored_pool, head.stored, rule.SealedPages(before), rule.FirstStored(after),
-        head.first_stored);
+  close(layer.stored_pool, head.stored, SealedPages(seq, layer, head, before),
+        rule.FirstStored(after), head.first_stored);
   if (head.sink != nullptr && rule.FirstHeld(after) > 0) {
     Pool(layer.sink_pool).Release(head.sink);
     head.sink = nullptr;
@@ -387,7 +392,7 @@ void Cache::Rollback(SequenceId id) {
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     impl_->Drop(layer.open_pool, head.open, std::max(pages, head.dropped), head.open_end);
     head.open_end = std::min(head.open_end, pages);
-    impl_->DropStored(layer, head, layer.rule.SealedPages(seq->length));
+    impl_->DropStored(layer, head, impl_->SealedPages(*seq, layer, head, seq->length));
     head.dropped = head.dropped_stored = 0;
     if (head.mixed != nullptr) head.mixed->mass.next.clear();
     if (seq->length == 0 && head.sink != nullptr) {

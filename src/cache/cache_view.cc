@@ -62,7 +62,8 @@ const std::byte* Cache::StoredPage(SequenceId id, int layer, int kv_head, int64_
   const HeadPages& head = impl_->HeadOf(*seq, layer, kv_head);
   if (store.mixed != nullptr) return nullptr;
   if (store.coded) {
-    return page >= head.first_stored && page < head.sealed ? head.stored[page] : nullptr;
+    const bool due = page >= head.first_stored && page < impl_->DuePages(store, head);
+    return due ? head.stored[page] : nullptr;
   }
   const bool full = (page + 1) * impl_->page_tokens <= seq->length;
   return page >= head.first_open && full ? head.open[page] : nullptr;
@@ -123,8 +124,9 @@ CacheLedger Cache::ledger() const {
     impl_->ForEachHead(*seq, [&](const LayerStore& layer, const HeadPages& head) {
       held_tokens += seq->length - int64_t{head.first_held()} * impl_->page_tokens;
       if (layer.coded) {
-        stored = std::max<int64_t>(
-            {0, stored, int64_t{head.sealed} * impl_->page_tokens - impl_->spec.sinks_tokens});
+        stored = std::max<int64_t>({0, stored,
+                                    int64_t{impl_->DuePages(layer, head)} * impl_->page_tokens -
+                                        impl_->spec.sinks_tokens});
         return;
       }
       const int64_t absent = int64_t{head.open_end} * impl_->page_tokens - seq->length;

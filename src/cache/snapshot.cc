@@ -93,7 +93,7 @@ Status CheckPages(const SnapshotHeader& h, int layer) {
                                      h.kv.window_tokens, h.windows[at]);
   const PageRange &stored = h.stored[at], &open = h.open[at];
   const std::string name = "layer " + std::to_string(layer);
-  if (stored.end != rule.SealedPages(h.length) || open.end != rule.PagesOf(h.length) ||
+  if (stored.end != rule.DuePages(h.length) || open.end != rule.PagesOf(h.length) ||
       rule.EarliestCut(open.first, stored.first) > h.length) {
     return Status::Corrupt(name + " lacks pages that " + std::to_string(h.length) + " tokens need");
   }

@@ -70,11 +70,10 @@ SnapshotHeader Cache::Impl::HeaderOf(const Sequence& seq, uint64_t model_hash) c
     const HeadPages& head = seq.heads[static_cast<size_t>(layer * geometry.kv_heads)];
     h.kv.layers.push_back(LayerFormats(spec, layer));
     h.windows.push_back(layers[static_cast<size_t>(layer)].window_tokens);
-    // A head of several widths says for itself what came, beyond what is due.
-    const LayerStore& store = layers[static_cast<size_t>(layer)];
-    const bool is_mixed = store.mixed != nullptr && seq.length > 0;
-    h.stored.push_back(
-        {head.first_stored, is_mixed ? store.rule.SealedPages(seq.length) : head.sealed});
+    // What a head has coded ahead it can code again, and one of several widths says for itself what
+    // came beyond what is due.
+    const PageRule& rule = layers[static_cast<size_t>(layer)].rule;
+    h.stored.push_back({head.first_stored, rule.DuePages(seq.length)});
     h.open.push_back({head.first_open, head.open_end});
   }
   if (spec.mixed != nullptr) h.widths = WidthsOf(seq);
@@ -115,7 +114,8 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
         KVANT_RETURN_IF_ERROR(writer.Open(layer.sink, head.sink, tokens));
       }
       if (layer.mixed != nullptr) KVANT_RETURN_IF_ERROR(impl_->SavePools(layer, head, writer));
-      for (int p = head.first_stored; layer.mixed == nullptr && p < head.sealed; ++p) {
+      const int due = impl_->DuePages(layer, head);
+      for (int p = head.first_stored; layer.mixed == nullptr && p < due; ++p) {
         KVANT_RETURN_IF_ERROR(writer.Stored(layer.stored, head.stored[p]));
       }
       for (int p = head.first_open; p < head.open_end; ++p) {

@@ -176,7 +176,7 @@ Status CheckWidths(const SnapshotHeader& h) {
                            std::to_string(h.page_tokens));
   }
   const PageRule rule = PageRule::Of(h.page_tokens, true, h.kv.window_tokens, 0);
-  const int64_t due_pages = h.length == 0 ? 0 : rule.SealedPages(h.length);
+  const int64_t due_pages = h.length == 0 ? 0 : rule.DuePages(h.length);
   for (int layer = 0; layer < h.geometry.layers; ++layer) {
     if (!h.widths.is_mixed(layer)) continue;
     const std::string name = "layer " + std::to_string(layer);

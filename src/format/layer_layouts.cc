@@ -17,6 +17,7 @@ LayerLayouts MakeLayerLayouts(const FormatPair& formats, bool is_mixed, HeadChan
                               int page_tokens, int sinks_tokens) {
   LayerLayouts layouts;
   layouts.coded = is_mixed || IsCoded(formats);
+  layouts.searched = !is_mixed && IsSearched(formats);
   layouts.stored = MakePageLayout(formats.k, formats.v, channels, page_tokens);
   layouts.open = layouts.stored;
   if (!layouts.coded) return layouts;

@@ -14,8 +14,17 @@ inline bool IsByToken(const FormatPair& formats) {
   return formats.k.by_token() && formats.v.by_token();
 }
 
+// The codes of a page are found by a search, which takes 2 to 6 times as long as rounding does.
+inline bool IsSearched(const FormatPair& formats) {
+  const auto searched = [](const Format& format) {
+    return format.levels == Levels::kTrellis16 || format.levels == Levels::kTrellis64;
+  };
+  return searched(formats.k) || searched(formats.v);
+}
+
 struct LayerLayouts {
   bool coded = false;             // false: float on both sides, neither sinks nor window
+  bool searched = false;          // pages are, where all tokens have one width
   PageLayout open, stored, sink;  // sink: where the layer has sinks
 
   bool has_sinks() const { return sink.tokens > 0; }

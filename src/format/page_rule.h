@@ -9,6 +9,12 @@
 // cut of up to page_tokens tokens is then always exact.
 //
 // A layer whose window is no longer than the one that is kept as written reads nothing as stored.
+//
+// Nobody reads page p as stored before page p + window_pages is full. Codes that are searched for
+// take so long to find that all heads together would hold up the step that needs them, so there the
+// heads take turns: head h of H may code page p at the (1 + h * page_tokens / H)-th token of page
+// p + window_pages. It is held both as stored and as written from then on, and until it is due
+// nobody can tell.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +37,15 @@ struct PageRule {
       return static_cast<int>(
           std::min<int64_t>((tokens + page_tokens - 1) / page_tokens, kAllPages));
     };
-    return {page_tokens, coded ? pages(window_tokens) : kAllPages,
-            layer_window_tokens == 0 ? kAllPages : pages(layer_window_tokens - 1)};
+    return {.page_tokens = page_tokens,
+            .window_pages = coded ? pages(window_tokens) : kAllPages,
+            .seen_pages = layer_window_tokens == 0 ? kAllPages : pages(layer_window_tokens - 1)};
   }
 
   int page_tokens;
-  int window_pages;  // before its own, that a query reads as written
-  int seen_pages;    // before its own, that a query reads at all
+  int window_pages;          // before its own, that a query reads as written
+  int seen_pages;            // before its own, that a query reads at all
+  bool takes_turns = false;  // the heads of a cache, with pages that are not due yet
 
   constexpr bool reads_stored() const { return window_pages < seen_pages; }
 
@@ -55,13 +63,20 @@ struct PageRule {
     return std::max(FirstSeen(query_page), query_page - window_pages);
   }
 
-  // What is held at `length`: [FirstStored, SealedPages) in stored form, from FirstOpen on as
-  // written.
-  constexpr int SealedPages(int64_t length) const {
+  // What is held at `length`: [FirstStored, DuePages) in stored form, from FirstOpen on as written.
+  constexpr int DuePages(int64_t length) const {
     return reads_stored() ? std::max(0, LastPage(length) - window_pages) : 0;
   }
+  // As far as a head codes at `length`, those whose turn it was. head: of all `heads` of the cache,
+  // layer by layer.
+  constexpr int SealedPages(int64_t length, int64_t head, int64_t heads) const {
+    if (!takes_turns || !reads_stored() || window_pages == 0) return DuePages(length);
+    const int64_t turn = 1 + head * page_tokens / heads;
+    if (length < turn) return 0;
+    return std::max(0, static_cast<int>((length - turn) / page_tokens) + 1 - window_pages);
+  }
   constexpr int FirstStored(int64_t length) const {
-    return std::min(SealedPages(length), FirstHeld(length));
+    return std::min(DuePages(length), FirstHeld(length));
   }
   constexpr int FirstOpen(int64_t length) const {
     return std::max(0, LastPage(length) - 1 - std::min(window_pages, seen_pages));

@@ -69,7 +69,7 @@ TEST(PageRule, WhatIsHeldIsWhatACutOfAPageNeeds) {
           if (form == Form::kUnseen) continue;
           first_is_read |= p == first_held;
           if (form == Form::kStored) {
-            ASSERT_LT(p, rule.SealedPages(length)) << length;
+            ASSERT_LT(p, rule.DuePages(length)) << length;
             ASSERT_GE(p, rule.FirstStored(length)) << length;
           } else {
             ASSERT_GE(p, rule.FirstOpen(length)) << length;
@@ -80,7 +80,7 @@ TEST(PageRule, WhatIsHeldIsWhatACutOfAPageNeeds) {
       // first query alone, at the very start of its page.
       ASSERT_TRUE(first_is_read) << length;
       ASSERT_EQ(first_held,
-                rule.SealedPages(length) > 0 ? rule.FirstStored(length) : rule.FirstOpen(length));
+                rule.DuePages(length) > 0 ? rule.FirstStored(length) : rule.FirstOpen(length));
     }
   });
 }
@@ -106,6 +106,41 @@ TEST(PageRule, EarliestCutIsAsFarBackAsWhatIsHeldAllows) {
     }
     (void)c;
   });
+}
+
+// Every head codes a page while the last page of its window is written: before a query reads it.
+TEST(PageRule, HeadsTakeTurnsWithCodesThatAreSearchedFor) {
+  for (const int window : {1, 64, 65, 200}) {
+    for (const int layer_window : {0, 500}) {
+      PageRule rule = PageRule::Of(kPage, true, window, layer_window);
+      rule.takes_turns = true;
+      for (const int heads : {1, 3, 18, 64, 90, 1000}) {
+        for (int64_t length = 1; length < 400; ++length) {
+          int coded = 0;  // by the token that makes it `length`
+          for (int head = 0; head < heads; ++head) {
+            const int sealed = rule.SealedPages(length, head, heads);
+            ASSERT_GE(sealed, rule.DuePages(length)) << length;
+            // Neither the newest page nor a page of the window before it.
+            ASSERT_LE(sealed, std::max(0, rule.LastPage(length) + 1 - rule.window_pages));
+            coded += sealed - rule.SealedPages(length - 1, head, heads);
+          }
+          ASSERT_LE(coded, (heads + kPage - 1) / kPage) << length << ", heads " << heads;
+        }
+      }
+    }
+  }
+}
+
+// A query may read a page as stored as soon as it is full, or never does.
+TEST(PageRule, NobodyTakesTurnsWithoutAWindowOrWithoutReaders) {
+  for (const PageRule& plain : {PageRule::Of(kPage, true, 0, 0), PageRule::Of(kPage, true, 64, 65),
+                                PageRule::Of(kPage, true, 64, 0)}) {
+    PageRule rule = plain;
+    rule.takes_turns = plain.window_pages == 0 || !plain.reads_stored();
+    for (int64_t length = 1; length < 400; ++length) {
+      ASSERT_EQ(rule.SealedPages(length, 0, 3), plain.DuePages(length)) << length;
+    }
+  }
 }
 
 TEST(PageRule, AShortWindowOfALayerReadsNothingAsStored) {

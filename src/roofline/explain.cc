@@ -17,10 +17,12 @@ struct Layer : LayerLayouts {
         std::span<const int64_t> layer_windows, int layer, int64_t tokens_in)
       : LayerLayouts(
             MakeLayerLayouts(LayerFormats(spec, layer), false, g, page_tokens, spec.sinks_tokens)),
+        index(layer),
         tokens(tokens_in) {
     const int64_t window = layer_windows.empty() ? 0 : layer_windows[static_cast<size_t>(layer)];
     if (window != 0) first_seen = std::max<int64_t>(0, tokens - window);
     rule = PageRule::Of(page_tokens, coded, spec.window_tokens, window);
+    rule.takes_turns = searched;
   }
 
   // Of whole pages, from the first that is held; the last may be partly filled.
@@ -28,6 +30,17 @@ struct Layer : LayerLayouts {
     return tokens - int64_t{rule.FirstHeld(tokens)} * rule.page_tokens;
   }
 
+  // In stored form, of all KV heads.
+  int64_t stored_pages(const KvGeometry& g) const {
+    int64_t pages = 0;
+    for (int h = 0; h < g.kv_heads; ++h) {
+      const int64_t head = int64_t{index} * g.kv_heads + h;
+      pages += rule.SealedPages(tokens, head, int64_t{g.layers} * g.kv_heads);
+    }
+    return pages - int64_t{g.kv_heads} * rule.FirstStored(tokens);
+  }
+
+  int index;
   int64_t tokens;
   int64_t first_seen = 0;  // by the query of the last token
   PageRule rule;
@@ -91,8 +104,7 @@ void AddCodedLayer(const KvGeometry& g, const KvSpec& spec, const Layer& layer, 
   const PageRule& rule = layer.rule;
   const PageLayout& stored = layer.stored;
   const int64_t tokens = layer.tokens, first_seen = layer.first_seen;
-  const int64_t heads_pages =
-      int64_t{rule.SealedPages(tokens) - rule.FirstStored(tokens)} * g.kv_heads;
+  const int64_t heads_pages = layer.stored_pages(g);
   held->code_bytes += heads_pages * (stored.k.code_bytes() + stored.v.code_bytes());
   held->metadata_bytes +=
       heads_pages * (stored.k.used_metadata_bytes() + stored.v.used_metadata_bytes());

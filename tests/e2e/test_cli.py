@@ -308,6 +308,7 @@ def test_run_streams_text_alone_and_writes_the_same_in_json(tmp_path):
     (300, ["--kv", "int4", "--kv-skip-layers", "29"]),
     (300, ["--kv", "int4:g128", "--kv-window", "128", "--kv-sinks", "20"]),
     (200, ["-ctk", "q8_0", "-ctv", "f16"]),
+    (300, ["--kv", "trellis3", "--kv-skip-layers", "0-9"]),
 ], ids=str)
 def test_run_ledger_adds_up_and_matches_explain(tokens, flags):
     report = run_json("-f", TEXT, "--prompt-tokens", tokens, "-n", 1, *flags)
@@ -437,7 +438,9 @@ def test_bench_gives_llama_benchs_fields():
     for row in rows:
         assert not [field for field in BENCH_FIELDS if field not in row]
         assert len(row["samples_ns"]) == 2
-        assert (row["roofline_pct"] is None) == (row["n_gen"] == 0)
+        assert (row["roofline_pct"] is None) == (row["step_p99_ns"] is None) == (row["n_gen"] == 0)
+        if row["n_gen"] > 0:
+            assert 0 < row["step_median_ns"] <= row["step_p99_ns"] <= row["step_max_ns"] < max(row["samples_ns"])
         assert row["kv_bytes_per_token"] == (23040 if row["type_k"] == "f16" else (23040 + 6480) / 2)
 
 
