@@ -28,7 +28,8 @@ message(STATUS "kvant: PTX and cubins by ${KVANT_NVCC}")
 set(KVANT_CUDA_BINARY_DIR ${PROJECT_BINARY_DIR}/cuda)
 file(MAKE_DIRECTORY ${KVANT_CUDA_BINARY_DIR})
 file(GLOB kvant_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
-file(GLOB kvant_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h)
+file(GLOB kvant_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.h
+     ${PROJECT_SOURCE_DIR}/tests/simt/staged.h)
 set(kvant_cuda_outputs "")
 # -fmad=false: kernels fuse by name, so that the SIMT shim and the PTX interpreter round alike.
 set(kvant_nvcc_flags -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -I ${PROJECT_SOURCE_DIR}/src)
@@ -58,6 +59,7 @@ endforeach()
 file(GLOB kvant_cuda_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/ptx/*.cu)
 foreach(source ${kvant_cuda_test_sources})
   get_filename_component(name ${source} NAME_WE)
-  kvant_nvcc(${source} ${KVANT_CUDA_BINARY_DIR}/${name}.ptx -ptx -arch=compute_80)
+  kvant_nvcc(${source} ${KVANT_CUDA_BINARY_DIR}/${name}.ptx -ptx -arch=compute_80
+             -I ${PROJECT_SOURCE_DIR}/tests)
 endforeach()
 add_custom_target(kvant_cuda_binaries ALL DEPENDS ${kvant_cuda_outputs})

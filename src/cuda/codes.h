@@ -132,13 +132,15 @@ KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use
   }
 }
 
-// kCount words of metadata or queries, an even number, 8-byte aligned (16 where kCount % 4 == 0).
+// The words of quarter t of a row of metadata (device_page.h, PairWord).
 template <int kCount>
-KVANT_DEVICE void LoadWords(const unsigned char* at, uint32_t (&out)[kCount]) {
-  if constexpr (kCount % 4 == 0) {
+KVANT_DEVICE void LoadWords(const unsigned char* row, int t, uint32_t (&out)[kCount]) {
+  constexpr int kVector = VectorWords(kCount / 2);
+  const unsigned char* at = row + t * kVector * 4;
+  if constexpr (kVector == 4) {
     KVANT_UNROLL
     for (int i = 0; i < kCount; i += 4) {
-      const Words4 words = Load16(at + i * 4);
+      const Words4 words = Load16(at + i * 16);
       KVANT_UNROLL
       for (int j = 0; j < 4; ++j) out[i + j] = words.word[j];
     }
@@ -146,7 +148,7 @@ KVANT_DEVICE void LoadWords(const unsigned char* at, uint32_t (&out)[kCount]) {
     KVANT_UNROLL
     for (int i = 0; i < kCount; i += 2) {
       uint32_t words[2];
-      Load8(at + i * 4, words);
+      Load8(at + i * 16, words);
       out[i] = words[0];
       out[i + 1] = words[1];
     }

@@ -10,17 +10,17 @@ template <template <typename, int, int> class Decode, typename Codes, int kDim, 
 KVANT_DEVICE void DecodeRow(const DecodeArguments& args) {
   using Warp = Decode<Codes, kDim, kHeadsOrTiles>;
   constexpr int kHeads = Warp::kHeads;
-  KVANT_SHARED(uint32_t, queries, kHeads * kDim / 2);
+  KVANT_SHARED(uint32_t, words, Warp::kSharedWords);
   KVANT_SHARED(float, max, kBlockWarps* kHeads);
   KVANT_SHARED(float, sum, kBlockWarps* kHeads);
   KVANT_SHARED(float, out, kHeads* kDim);
   const BlockState<kHeads, kDim> block{max, sum, out};
 
-  StoreQueries<kHeads, kDim>(args, queries);
+  Warp::StoreShared(args, words);
   SyncThreads();
   const Split split = Split::Of(args);
   const int warp = UniformWarp();
-  Warp decode(args, queries);
+  Warp decode(args, words);
   KVANT_LOOP
   for (int page = split.first_page + warp; page < split.end_page; page += kBlockWarps) {
     decode.AddPage(split, page);

@@ -21,6 +21,7 @@ struct CoreDecode {
   const DecodeArguments& args;
   const uint32_t* queries;  // shared
   int lane, g, t;
+  int k_offset_byte, v_offset_byte, q_place;
 
   uint32_t scaled_q[kHeads][kQueryWords];
   float scores[kHeads][kTokenBlocks][2];  // tokens 16 block + g, + 8
@@ -29,11 +30,19 @@ struct CoreDecode {
   float bias[kHeads][kGroups];            // the same of sum(p * V offset)
   float out[kHeads][kTiles][2];           // channels 16 tile + g, + 8, of the lane's tokens
 
-  KVANT_DEVICE CoreDecode(const DecodeArguments& arguments, const uint32_t* shared_queries)
-      : args(arguments), queries(shared_queries) {
-    lane = ThreadIndex() % kWarpLanes;
+  static constexpr int kSharedWords = kHeads * kDim / 2;
+  KVANT_DEVICE static void StoreShared(const DecodeArguments& args, uint32_t* shared) {
+    StoreQueries<kHeads, kDim>(args, shared);
+  }
+
+  KVANT_DEVICE CoreDecode(const DecodeArguments& arguments, const uint32_t* shared)
+      : args(arguments), queries(shared) {
+    lane = LaneIndex();
     g = lane / 4;
     t = lane % 4;
+    k_offset_byte = Kept(PairWord(kTiles, t, g) * 4);
+    q_place = Kept(PairWord(kTiles, t, ExchangedWord(kTiles, g)));
+    v_offset_byte = Kept(OffsetOrder(kTokenBlocks, 16 * t + g / 2 * 2 + g % 2 * 8) * 2);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       max[h] = NegativeInfinity();
@@ -44,36 +53,35 @@ struct CoreDecode {
       for (int j = 0; j < kTiles; ++j) out[h][j][0] = out[h][j][1] = 0;
       if constexpr (!Codes::kCoded) {
         KVANT_UNROLL
-        for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = Query(h, t, w);
+        for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = Query(h, w);
       }
     }
   }
 
-  KVANT_DEVICE uint32_t Query(int head, int quarter, int w) const {
-    return queries[(head * 4 + quarter) * kQueryWords + w];
+  KVANT_DEVICE uint32_t Query(int head, int w) const {
+    return queries[head * 4 * kQueryWords + PairWord(kTiles, t, w)];
   }
 
   // Folds the page's K scales into the queries; offset: the lane's part of sum(q * K offset).
   KVANT_DEVICE void FoldScales(const unsigned char* metadata, float (&offset)[kHeads]) {
     uint32_t scales[kQueryWords];
-    LoadWords(metadata + t * kQueryWords * 4, scales);
+    LoadWords(metadata, t, scales);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       KVANT_UNROLL
-      for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = HalfMul2(Query(h, t, w), scales[w]);
+      for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = HalfMul2(Query(h, w), scales[w]);
     }
     KVANT_UNROLL
     for (int first = 0; first < kQueryWords; first += 8) {
-      const int w = first + g;
-      const bool own = w < kQueryWords;
+      const bool own = first + g < kQueryWords;
       const uint32_t m =
-          own ? Load4(metadata + KOffsetsByte(kDim) + (t * kQueryWords + w) * 4) : 0u;
-      // OffsetOrder: the inner two of four words stand exchanged.
-      const bool inner = (w & 3) % 3 != 0 && (w | 3) < kQueryWords;
-      const int place = !own ? 0 : inner ? w ^ 3 : w;
+          own ? Load4(metadata + KOffsetsByte(kDim) + first * 16 + k_offset_byte) : 0u;
+      const int place = !own                      ? 0
+                        : kQueryWords - first < 4 ? first * 4 + PairWord(kTiles, t, g)
+                                                  : first * 4 + q_place;
       KVANT_UNROLL
       for (int h = 0; h < kHeads; ++h) {
-        const uint32_t q = Query(h, t, place);
+        const uint32_t q = queries[h * 4 * kQueryWords + place];
         offset[h] = Fma(LowHalf(q), LowHalf(m), offset[h]);
         offset[h] = Fma(HighHalf(q), HighHalf(m), offset[h]);
       }
@@ -153,43 +161,56 @@ struct CoreDecode {
     }
   }
 
-  // p times the tokens' scales of V group `group`; adds the lane's own p * offset to bias.
+  // The lane's two probabilities become those of two tokens that follow each other, whose V offsets
+  // one word holds: of row g, or for odd g of row g + 8, each with the row beside it.
+  KVANT_DEVICE void PairUp(float (&own)[kHeads][2]) const {
+    const bool odd = g % 2 != 0;
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      const float other = ShuffleXor(odd ? own[h][0] : own[h][1], 4);
+      if (odd) {
+        own[h][0] = other;
+      } else {
+        own[h][1] = other;
+      }
+    }
+  }
+
+  // p times the tokens' scales of V group `group`; adds p * offset of the lane's pair to bias.
   KVANT_DEVICE void FoldValues(const unsigned char* metadata, int group,
-                               const float (&own)[kHeads][2], const float (&decay)[kHeads],
+                               const float (&pair)[kHeads][2], const float (&decay)[kHeads],
                                uint32_t (&scaled)[kHeads][kTokenBlocks][2]) {
     const int place = group * 2 * kDevicePageTokens;
     uint32_t scales[8];
-    LoadWords(metadata + VScalesByte(kDim) + place + t * 32, scales);
+    LoadWords(metadata + VScalesByte(kDim) + place, t, scales);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       KVANT_UNROLL
       for (int block = 0; block < kTokenBlocks; ++block) {
         KVANT_UNROLL
-        for (int pair = 0; pair < 2; ++pair) {
-          scaled[h][block][pair] = HalfMul2(p[h][block][pair], scales[2 * block + pair]);
+        for (int i = 0; i < 2; ++i) {
+          scaled[h][block][i] = HalfMul2(p[h][block][i], scales[2 * block + i]);
         }
       }
       bias[h][group] *= decay[h];
     }
+    const uint32_t m = Load4(metadata + VOffsetsByte(kDim) + place + v_offset_byte);
     KVANT_UNROLL
-    for (int row = 0; row < 2; ++row) {
-      const int token = 16 * t + g + 8 * row;
-      const float m = LowHalf(
-          Load2(metadata + VOffsetsByte(kDim) + place + OffsetOrder(kTokenBlocks, token) * 2));
-      KVANT_UNROLL
-      for (int h = 0; h < kHeads; ++h) bias[h][group] = Fma(own[h][row], m, bias[h][group]);
+    for (int h = 0; h < kHeads; ++h) {
+      bias[h][group] = Fma(pair[h][0], LowHalf(m), bias[h][group]);
+      bias[h][group] = Fma(pair[h][1], HighHalf(m), bias[h][group]);
     }
   }
 
   KVANT_DEVICE void AddValues(const unsigned char* payload, const unsigned char* metadata,
-                              const Visible& visible, const float (&own)[kHeads][2],
+                              const Visible& visible, const float (&pair)[kHeads][2],
                               const float (&decay)[kHeads]) {
     uint32_t scaled[kHeads][kTokenBlocks][2] = {}, chain[kHeads][2] = {};
     ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
       const int j = f / kTokenBlocks, block = f % kTokenBlocks;
       if constexpr (Codes::kCoded) {
         if (j % kTileGroup == 0 && block == 0) {
-          FoldValues(metadata, j / kTileGroup, own, decay, scaled);
+          FoldValues(metadata, j / kTileGroup, pair, decay, scaled);
         }
         Codes::MakeExact(a);
       } else {
@@ -223,6 +244,7 @@ struct CoreDecode {
       }
     }
     Softmax(own, decay);
+    if constexpr (Codes::kCoded) PairUp(own);
     AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, own, decay);
   }
 

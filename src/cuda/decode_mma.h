@@ -29,6 +29,7 @@ struct MmaDecode {
   const uint32_t* queries;  // shared
   int lane, g, t;
 
+  uint32_t minus_magic[4], ones[4];                  // left operands
   uint32_t scaled_q[kColumnTiles][kQueryWords];      // of head 8 n + g
   Tile scores[kTokenBlocks][kColumnTiles];           // then probabilities
   uint32_t p[kTokenBlocks][2][kColumnTiles];         // transposed: head 8 n + g, two tokens
@@ -36,11 +37,22 @@ struct MmaDecode {
   float bias[kGroups][kColumnTiles][2];              // sum(p * V offset)
   Tile out[kTiles][kColumnTiles];                    // rows g + 8 times kRowWeight
 
-  KVANT_DEVICE MmaDecode(const DecodeArguments& arguments, const uint32_t* shared_queries)
-      : args(arguments), queries(shared_queries) {
-    lane = ThreadIndex() % kWarpLanes;
+  // Left operands of constants lie behind the queries: the compiler would make a constant anew
+  // before each product, in four registers beside each other.
+  static constexpr int kSharedWords = kHeads * kDim / 2 + 8;
+  KVANT_DEVICE static void StoreShared(const DecodeArguments& args, uint32_t* shared) {
+    StoreQueries<kHeads, kDim>(args, shared);
+    const int i = ThreadIndex();
+    if (i < 8) shared[kHeads * kDim / 2 + i] = i < 4 ? kMinusMagic : kOne;
+  }
+
+  KVANT_DEVICE MmaDecode(const DecodeArguments& arguments, const uint32_t* shared)
+      : args(arguments), queries(shared) {
+    lane = LaneIndex();
     g = lane / 4;
     t = lane % 4;
+    LoadShared(shared + kHeads * kDim / 2, minus_magic);
+    LoadShared(shared + kHeads * kDim / 2 + 4, ones);
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       KVANT_UNROLL
@@ -60,7 +72,7 @@ struct MmaDecode {
   }
 
   KVANT_DEVICE uint32_t Query(int n, int w) const {
-    return queries[((8 * n + g) * 4 + t) * kQueryWords + w];
+    return queries[(8 * n + g) * 4 * kQueryWords + PairWord(kTiles, t, w)];
   }
 
   // The right operand's second word counts for pairs 2, 3, whose codes weigh kPairWeight.
@@ -72,10 +84,9 @@ struct MmaDecode {
   // sum(q * K offset) of heads 2 t, 2 t + 1.
   KVANT_DEVICE void FoldScales(const unsigned char* metadata, Tile (&start)[kColumnTiles],
                                float (&offset)[kColumnTiles][2]) {
-    const uint32_t minus_magic[4] = {kMinusMagic, kMinusMagic, kMinusMagic, kMinusMagic};
     uint32_t scales[kQueryWords], offsets[kQueryWords];
-    LoadWords(metadata + t * kQueryWords * 4, scales);
-    LoadWords(metadata + KOffsetsByte(kDim) + t * kQueryWords * 4, offsets);
+    LoadWords(metadata, t, scales);
+    LoadWords(metadata + KOffsetsByte(kDim), t, offsets);
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       Tile even = {}, odd = {};
@@ -147,7 +158,6 @@ struct MmaDecode {
   KVANT_DEVICE void Softmax(const float (&offset)[kColumnTiles][2],
                             float (&decay)[kColumnTiles][2]) {
     const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
-    const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       float shift[2];
@@ -188,11 +198,10 @@ struct MmaDecode {
                                const float (&decay)[kColumnTiles][2],
                                uint32_t (&scaled)[kTokenBlocks][2][kColumnTiles],
                                Tile (&start)[kColumnTiles]) {
-    const uint32_t minus_magic[4] = {kMinusMagic, kMinusMagic, kMinusMagic, kMinusMagic};
-    const int place = group * 2 * kDevicePageTokens + t * 32;
+    const int place = group * 2 * kDevicePageTokens;
     uint32_t scales[8], offsets[8];
-    LoadWords(metadata + VScalesByte(kDim) + place, scales);
-    LoadWords(metadata + VOffsetsByte(kDim) + place, offsets);
+    LoadWords(metadata + VScalesByte(kDim) + place, t, scales);
+    LoadWords(metadata + VOffsetsByte(kDim) + place, t, offsets);
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       Tile even = {}, odd = {};

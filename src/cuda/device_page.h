@@ -6,8 +6,7 @@
 // pools, each indexed by the page's number.
 //
 //   payload   K side, V side. A side is, for each of 32 lanes, a stream of head_dim / 4 fragments
-//   of
-//             8 codes. Lane 4 g + t, fragment f:
+//             of 8 codes. Lane 4 g + t, fragment f:
 //               K  rows are tokens, columns channels: token block f / (D / 16), channel tile
 //                  f % (D / 16)
 //               V  rows are channels, columns tokens: channel tile f / 4, token block f % 4
@@ -16,9 +15,8 @@
 //             cut into 16-byte vectors and lie [vector][32 lanes][16 B]; where a stream ends in
 //             half a vector (int2 of head_dim 80), [32 lanes][8 B] follow.
 //   metadata  K scales [D] f16, K offsets [D]; V scales [D / 64, rounded up][64] f16, V offsets,
-//   the
-//             same; channels (K) and tokens (V) in the order of PairOrder, in which a lane's own
-//             follow each other. f16 has none. A value is scale * code + offset.
+//             the same; channels (K) and tokens (V) in the order of PairOrder, in which a lane's
+//             own make up whole loads. f16 has none. A value is scale * code + offset.
 //
 // Inside words the codes are set for the magic-number decode, which makes two halves 1024 + f * c
 // of a word with one and-or, f the weight of the bit where the code begins:
@@ -72,20 +70,32 @@ constexpr int StreamPlace(int lane_bytes, int lane, int byte) {
                              : vectors * 512 + lane * 8 + byte % 16;
 }
 
-// Where element `index` of a row of `tiles` x 16 lies in metadata: by t, tile, pair and half.
+// A row of `tiles` x 16 scales, offsets or queries: lanes of equal t share 2 * tiles words, two to
+// a tile. They lie in vectors, [vector][t][words of a vector], so that the lanes' loads of a vector
+// follow each other and together fill whole sectors.
+constexpr int VectorWords(int tiles) { return tiles % 2 == 0 ? 4 : 2; }
+constexpr int PairWord(int tiles, int t, int word) {
+  const int vector = VectorWords(tiles);
+  return (word / vector * 4 + t) * vector + word % vector;
+}
+
+// Where element `index` of such a row lies, in halves.
 constexpr int PairOrder(int tiles, int index) {
   const int tile = index / 16, in_tile = index % 16;
   const int pair = in_tile / 8, t = in_tile % 8 / 2, half = in_tile % 2;
-  return ((t * tiles + tile) * 2 + pair) * 2 + half;
+  return PairWord(tiles, t, tile * 2 + pair) * 2 + half;
 }
 
 // The same with the inner two of every four words of a lane exchanged: four are then a left operand
 // whose rows g belong to an even tile and whose rows g + 8 to the odd one behind it.
+constexpr int ExchangedWord(int tiles, int word) {
+  const bool inner = word % 4 == 1 || word % 4 == 2;
+  return inner && word / 4 * 4 + 4 <= 2 * tiles ? word / 4 * 4 + 3 - word % 4 : word;
+}
 constexpr int OffsetOrder(int tiles, int index) {
-  const int place = PairOrder(tiles, index);
-  const int word = place / 2 % (2 * tiles), in_quad = word % 4;
-  if (word - in_quad + 4 > 2 * tiles || in_quad == 0 || in_quad == 3) return place;
-  return place + (in_quad == 1 ? 2 : -2);
+  const int tile = index / 16, in_tile = index % 16;
+  const int word = ExchangedWord(tiles, tile * 2 + in_tile / 8);
+  return PairWord(tiles, in_tile % 8 / 2, word) * 2 + in_tile % 2;
 }
 
 // Where code `half` of pair `pair` of fragment `fragment` begins in a lane's stream, in bits.

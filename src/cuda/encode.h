@@ -178,7 +178,7 @@ struct SideEncoder {
 // One block a page.
 template <int kBits, int kDim>
 KVANT_DEVICE void EncodePage(const EncodeArguments& args) {
-  const int page = BlockX(), lane = ThreadIndex() % kWarpLanes;
+  const int page = BlockX(), lane = LaneIndex();
   const unsigned char* source =
       args.f16_payload +
       static_cast<int64_t>(Load4(args.from_pages + page)) * PagePayloadBytes(16, kDim);

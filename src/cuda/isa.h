@@ -12,10 +12,11 @@
 
 #ifdef __CUDACC__
 #define KVANT_DEVICE __device__ __forceinline__
-#define KVANT_KERNEL extern "C" __global__ void __launch_bounds__(kvant::cuda::kBlockThreads)
+// At least one block a multiprocessor: without it the compiler saves registers by spilling two.
+#define KVANT_KERNEL extern "C" __global__ void __launch_bounds__(kvant::cuda::kBlockThreads, 1)
 #define KVANT_UNROLL _Pragma("unroll")
 #define KVANT_LOOP _Pragma("unroll 1")
-#define KVANT_SHARED(type, name, count) __shared__ type name[count]
+#define KVANT_SHARED(type, name, count) __shared__ alignas(16) type name[count]
 #else
 #include "simt/simt.h"
 #define KVANT_DEVICE inline
@@ -215,12 +216,28 @@ KVANT_DEVICE Words4 Load16(const void* at) {
 
 #endif
 
+// Of 0 .. 31, which the compiler sees: divisions of it are shifts.
+KVANT_DEVICE int LaneIndex() {
+  return static_cast<int>(static_cast<unsigned>(ThreadIndex()) % kWarpLanes);
+}
+
+// x, in a register that the compiler does not make anew in a loop: it does not know what a shuffle
+// gives.
+KVANT_DEVICE int Kept(int x) {
+  return static_cast<int>(ShuffleFrom(static_cast<uint32_t>(x), LaneIndex()));
+}
+
 // The warp's number in its block, the same register for all lanes: loop bounds made of it are
 // uniform to the compiler too, which otherwise keeps divergent copies of every shuffle.
 KVANT_DEVICE int UniformWarp() {
   return static_cast<int>(ShuffleFrom(static_cast<uint32_t>(ThreadIndex() / kWarpLanes), 0));
 }
 
-KVANT_DEVICE uint32_t BothHalves(uint32_t half) { return half | (half << 16); }
+// Four words of shared memory, 16-byte aligned.
+KVANT_DEVICE void LoadShared(const uint32_t* at, uint32_t (&out)[4]) {
+  const Words4 words = *reinterpret_cast<const Words4*>(at);
+  KVANT_UNROLL
+  for (int i = 0; i < 4; ++i) out[i] = words.word[i];
+}
 
 }  // namespace kvant::cuda

@@ -67,7 +67,7 @@ struct KernelRow {
 };
 
 constexpr KernelRow MakeKernelRow(const char* name, int bits, int head_dim, int heads) {
-  const int per_group = heads > 1 ? 2 * 32 : 32 + 2 * 2;  // V: scales and offsets; or two offsets
+  const int per_group = heads > 1 ? 2 * 32 : 32 + 4;  // V: scales and offsets; or two offsets
   const int k_offsets = heads > 1 ? head_dim / 2 : (head_dim / 8 + 7) / 8 * 4;
   return {name,
           bits,
@@ -84,15 +84,5 @@ inline constexpr KernelRow kDecodeKernels[] = {
 #undef KVANT_ROW
 };
 // Besides, an iteration loads one 4-byte number of a page.
-
-// The counter-examples: an iteration is the K side of one page a warp.
-struct NaiveRow {
-  const char* name;
-  int payload_bytes;  // of its loop, a lane and iteration
-};
-inline constexpr NaiveRow kNaiveKernels[] = {
-    {"kvant_naive_scores_int4_d128", LaneBytes(4, 128)},
-    {"kvant_scratch_scores_int4_d128", LaneBytes(4, 128)},
-};
 
 }  // namespace kvant::cuda

@@ -1,7 +1,7 @@
 // Counter-examples, kept to be metered: scores of int4 pages as a kernel computes them that decodes
 // each value before it uses it.
-//   naive    a code becomes a float, times scale, plus offset, times the query: five operations a
-//   code scratch  decoded pages pass through memory as halves, to be read back by the product
+//   naive    a code becomes a float, times scale, plus offset, times the query: five operations
+//   scratch  decoded pages pass through memory as halves, to be read back by the product
 // No engine calls them.
 #pragma once
 
@@ -19,7 +19,7 @@ struct NaiveScores {
   float q[kTiles][4];  // channels 2 t + half + 8 (pair / 2) of each tile, [half + 2 (pair / 2)]
 
   KVANT_DEVICE explicit NaiveScores(const ScoreArguments& arguments) : args(arguments) {
-    lane = ThreadIndex() % kWarpLanes;
+    lane = LaneIndex();
     g = lane / 4;
     t = lane % 4;
     KVANT_UNROLL

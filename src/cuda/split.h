@@ -103,7 +103,7 @@ struct BlockState {
   }
 };
 
-// The queries of the block's row as halves: [kHeads][4][kDim / 8] words, in PairOrder. Heads from
+// The queries of the block's row as halves: [kHeads][kDim / 2] words, in PairOrder. Heads from
 // group_ratio on are 0.
 template <int kHeads, int kDim>
 KVANT_DEVICE void StoreQueries(const DecodeArguments& args, uint32_t* shared) {

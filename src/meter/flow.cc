@@ -183,6 +183,10 @@ void AddBlocksOf(int tail, const std::vector<std::vector<int>>& from, Loop* loop
 
 }  // namespace
 
+bool NeverRuns(const SassInstruction& instruction) {
+  return IsConstantFalse(instruction.predicate);
+}
+
 bool IsCall(const SassInstruction& instruction) {
   return instruction.Base() == "CALL" &&
          !ParseOffset(instruction.operands.substr(instruction.operands.rfind(',') + 1));

@@ -24,6 +24,10 @@ struct BasicBlock {
 // kUnsupported for jumps to computed places, kCorrupt for branches into the middle of nothing.
 Result<std::vector<BasicBlock>> FindBlocks(const SassFunction& function);
 
+// Whether an instruction never does anything: "@!UPT UIADD3 URZ,URZ,URZ,URZ", which sm_80's
+// compiler puts between matrix products as a pause.
+bool NeverRuns(const SassInstruction& instruction);
+
 // Whether an instruction calls a function that returns behind it. What is called has a name:
 // compilers use CALL with an offset as a plain jump, out of a loop for example.
 bool IsCall(const SassInstruction& instruction);

@@ -37,7 +37,8 @@ struct RawLoop {
 };
 
 Status AddInstruction(const SassInstruction& instruction, RawLoop* loop) {
-  KVANT_ASSIGN_OR_RETURN(const Pipe pipe, PipeOf(instruction.opcode));
+  KVANT_ASSIGN_OR_RETURN(Pipe pipe, PipeOf(instruction.opcode));
+  if (NeverRuns(instruction)) pipe = Pipe::kControl;  // it takes an issue slot, as a NOP does
   ++loop->count.instructions[static_cast<size_t>(pipe)];
   if (HasHiddenSize(instruction, pipe)) {
     loop->has_hidden_loads = true;

@@ -105,6 +105,23 @@ TEST(CountLoops, CountsOneIterationByPipe) {
   EXPECT_EQ(loop.PerByte(loop.Issued()), 9.0 / 16);
 }
 
+// What sm_80's compiler puts between matrix products.
+TEST(CountLoops, APauseIsIssuedButUsesNoCore) {
+  const std::vector<LoopCount> loops = Loops({
+      "LDG.E R4,[R2.64]",
+      "@!UPT UIADD3 URZ,URZ,URZ,URZ",
+      "@!PT LDG.E.128 R8,[R2.64]",
+      "@UPT UIADD3 UR4,UR4,0x1,URZ",
+      "@P0 BRA 0x0",
+      "EXIT",
+  });
+  ASSERT_EQ(loops.size(), 1u);
+  EXPECT_EQ(loops[0].Issued(), 5);
+  EXPECT_EQ(loops[0].CoreCount(), 1);
+  EXPECT_EQ(loops[0].Of(Pipe::kControl), 3);
+  EXPECT_EQ(loops[0].loaded_bytes, 4);
+}
+
 // The same loop as above, as sm_80 writes it when it cannot prove that lanes are together.
 TEST(CountLoops, CopiesForLanesThatAreApartAreNotOfTheLoop) {
   for (const char* leave : {"BRA.DIV ~URZ,0x70", "@!PT BRA 0x70", "BRA.DIV UR7,0x70"}) {

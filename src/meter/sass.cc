@@ -57,7 +57,6 @@ Status ReadTarget(JsonCursor* json, int* target) {
 Status ReadHeader(JsonCursor* json, SassListing* listing) {
   KVANT_RETURN_IF_ERROR(json->ForEachMember([&](std::string_view name) {
     if (name == "SM") return ReadTarget(json, &listing->target);
-    if (name == "Producer") return ReadText(json, &listing->producer);
     return json->SkipValue();
   }));
   return listing->target == 0 ? json->Wrong("no SM version") : Status::Ok();

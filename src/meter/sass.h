@@ -38,7 +38,6 @@ struct SassFunction {
 
 struct SassListing {
   int target = 0;  // 80 of sm_80
-  std::string producer;
   std::vector<SassFunction> functions;
 };
 

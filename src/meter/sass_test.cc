@@ -12,7 +12,6 @@ TEST(ParseSass, ReadsWhatTheMeterNeedsAndPassesOverTheRest) {
       ListingJson(FunctionJson("kernel", 0, {"@!P0 LDG.E.128.CONSTANT R4,[R2.64]", "EXIT"}) + "," +
                   FunctionJson("$__internal_0_$helper", 0x80, {"RET.REL.NODEC R4,kernel"})));
   EXPECT_EQ(listing.target, 89);
-  EXPECT_EQ(listing.producer, "by hand");
   ASSERT_EQ(listing.functions.size(), 2u);
   const SassFunction& kernel = listing.functions[0];
   EXPECT_EQ(kernel.name, "kernel");

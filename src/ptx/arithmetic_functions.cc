@@ -60,6 +60,20 @@ T Extreme(bool keeps_nan, T a, T b, bool prefers_negative_zero, const Wins& firs
   return first_wins(a, b) ? a : b;
 }
 
+// first_wins: `<` for the smaller one, `>` for the larger one.
+template <typename Wins>
+uint64_t MinOrMax(LaneCall& call, bool is_min, const Wins& first_wins) {
+  const bool is_signed = IsSigned(call.op.type()), keeps_nan = call.op.Has(Names("NaN"));
+  return Binary(
+      call,
+      [&](uint64_t a, uint64_t b) {
+        const bool first = is_signed ? first_wins(static_cast<int64_t>(a), static_cast<int64_t>(b))
+                                     : first_wins(a, b);
+        return first ? a : b;
+      },
+      [&](auto a, auto b) { return Extreme(keeps_nan, a, b, is_min, first_wins); });
+}
+
 float F32Only(const LaneCall& call, float (*function)(float)) {
   return function(F32Source(call.op, call.in[0]));
 }
@@ -82,31 +96,11 @@ uint64_t FloatMul(LaneCall& call) {
 }
 
 uint64_t Min(LaneCall& call) {
-  const bool is_signed = IsSigned(call.op.type());
-  const bool keeps_nan = call.op.Has(Names("NaN"));
-  return Binary(
-      call,
-      [&](uint64_t a, uint64_t b) {
-        const bool less = is_signed ? static_cast<int64_t>(a) < static_cast<int64_t>(b) : a < b;
-        return less ? a : b;
-      },
-      [&](auto a, auto b) {
-        return Extreme(keeps_nan, a, b, true, [](auto x, auto y) { return x < y; });
-      });
+  return MinOrMax(call, true, [](auto a, auto b) { return a < b; });
 }
 
 uint64_t Max(LaneCall& call) {
-  const bool is_signed = IsSigned(call.op.type());
-  const bool keeps_nan = call.op.Has(Names("NaN"));
-  return Binary(
-      call,
-      [&](uint64_t a, uint64_t b) {
-        const bool greater = is_signed ? static_cast<int64_t>(a) > static_cast<int64_t>(b) : a > b;
-        return greater ? a : b;
-      },
-      [&](auto a, auto b) {
-        return Extreme(keeps_nan, a, b, false, [](auto x, auto y) { return x > y; });
-      });
+  return MinOrMax(call, false, [](auto a, auto b) { return a > b; });
 }
 
 uint64_t Neg(LaneCall& call) {

@@ -24,6 +24,24 @@ inline constexpr uint64_t kConstWindow = uint64_t{0xffff04} << 40;
 inline constexpr uint64_t kGlobalsWindow = uint64_t{0xffff05} << 40;  // the module's own variables
 inline constexpr uint64_t kWindowMask = ~uint64_t{0} << 40;
 
+// Where a space lies among generic addresses; 0 for global memory, whose own they are.
+constexpr uint64_t WindowOf(Space space) {
+  switch (space) {
+    case Space::kShared:
+      return kSharedWindow;
+    case Space::kLocal:
+      return kLocalWindow;
+    case Space::kParam:
+      return kParamWindow;
+    case Space::kConst:
+      return kConstWindow;
+    case Space::kGlobal:
+    case Space::kGeneric:
+      break;
+  }
+  return 0;
+}
+
 struct Variable {
   std::string name;
   Space space = Space::kGeneric;

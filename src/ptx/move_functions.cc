@@ -1,17 +1,7 @@
-#include "ptx/warp.h"
+#include "ptx/request.h"
 #include "ptx/warp_functions.h"
 
 namespace kvant::ptx {
-namespace {
-
-uint64_t Window(const Instruction& op) {
-  if (op.Has(Names("shared shared::cta"))) return kSharedWindow;
-  if (op.Has(Names("local"))) return kLocalWindow;
-  if (op.Has(Names("param"))) return kParamWindow;
-  return op.Has(Names("const")) ? kConstWindow : 0;
-}
-
-}  // namespace
 
 // A vector's elements are the equal parts of the value, lowest first.
 void Move(Warp& warp, const Instruction& op, LaneMask lanes) {
@@ -48,7 +38,7 @@ void Move(Warp& warp, const Instruction& op, LaneMask lanes) {
 void ConvertAddress(Warp& warp, const Instruction& op, LaneMask lanes) {
   LaneValues address;
   if (!warp.Read(op, op.operands[1], lanes, &address)) return;
-  const uint64_t window = Window(op);
+  const uint64_t window = WindowOf(SpaceOf(op));
   ForEachLane(lanes, [&](int lane) {
     if (!op.Has(Names("to"))) {
       address[lane] |= window;

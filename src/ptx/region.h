@@ -35,7 +35,6 @@ class Region {
   void Poison(uint64_t offset, uint64_t bytes);
 
   const std::string& name() const { return name_; }
-  uint64_t bytes() const { return bytes_.size(); }
   // Null unless metered.
   TrafficMeter* loads() { return loads_ ? &*loads_ : nullptr; }
   TrafficMeter* stores() { return stores_ ? &*stores_ : nullptr; }

@@ -253,10 +253,9 @@ Warp::Place Warp::Find(const Instruction& op, int lane, Space space, uint64_t ad
   const uint64_t window = address & kWindowMask;
   if (window == kGlobalsWindow) return {&launch_.globals, offset};
   if (space == Space::kGeneric) {
-    if (window == kSharedWindow) return Find(op, lane, Space::kShared, address);
-    if (window == kLocalWindow) return Find(op, lane, Space::kLocal, address);
-    if (window == kParamWindow) return Find(op, lane, Space::kParam, address);
-    if (window == kConstWindow) return Find(op, lane, Space::kConst, address);
+    for (const Space other : {Space::kShared, Space::kLocal, Space::kParam, Space::kConst}) {
+      if (window == WindowOf(other)) return Find(op, lane, other, address);
+    }
   }
   Place place;
   place.region = launch_.memory.Find(address, &place.offset);

@@ -129,12 +129,7 @@ double WorstOf(Kernels* kernels, const cuda::KernelRow& row, int heads) {
                               kSplits, row.head_dim});
   Check(cuCtxSynchronize(), row.name);
   result.CopyTo(&out);
-  double worst = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    const double error = std::fabs(static_cast<double>(out[i]) - expected.value[i]);
-    worst = std::max(worst, std::isfinite(error) ? error / expected.bound[i] : INFINITY);
-  }
-  return worst;
+  return simt::WorstOf(out, expected);
 }
 
 // Median of 21 launches over 64 rows of 16,384 tokens, all of different pages.

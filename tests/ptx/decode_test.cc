@@ -61,10 +61,7 @@ TEST_P(PtxDecode, GivesTheShimsBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Ptx, PtxDecode, testing::ValuesIn(DecodeFiles()), NameOfFile);
 
-const simt::DecodeKernel& KernelNamed(const std::string& name) {
-  return *std::find_if(std::begin(simt::kDecodeKernels), std::end(simt::kDecodeKernels),
-                       [&](const simt::DecodeKernel& kernel) { return kernel.row.name == name; });
-}
+using simt::KernelNamed;
 
 TEST(PtxDecodeSchedules, GiveTheSameBits) {
   KVANT_SKIP_WITHOUT_PTX();

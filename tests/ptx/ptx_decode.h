@@ -11,7 +11,6 @@
 #include "cuda/arguments.h"
 #include "cuda/isa.h"
 #include "ptx/ptx_files.h"
-#include "ptx/run.h"
 #include "simt/decode_run.h"
 
 namespace kvant::ptx {
@@ -57,11 +56,6 @@ struct PtxDecoded : simt::Decoded {
   }
 };
 
-template <typename T>
-T* DevicePointer(uint64_t address) {
-  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
-}
-
 // `module` holds the decode kernel.
 inline PtxDecoded DecodeByPtx(const PtxModule& module, const std::string& name,
                               const DecodeInputs& in, Schedule schedule = {}) {
@@ -82,33 +76,22 @@ inline PtxDecoded DecodeByPtx(const PtxModule& module, const std::string& name,
   args.ranges =
       DevicePointer<const cuda::TokenRange>(memory.AddInput("ranges", std::as_bytes(in.ranges)));
   args.queries = DevicePointer<const float>(memory.AddInput("queries", std::as_bytes(in.queries)));
-  const auto writable = [](std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); };
-  args.partial_out =
-      DevicePointer<float>(memory.AddUndefined("partial_out", writable(outputs.partial_out)));
-  args.partial_state =
-      DevicePointer<float>(memory.AddUndefined("partial_state", writable(outputs.partial_state)));
+  args.partial_out = Output(&memory, "partial_out", &outputs.partial_out);
+  args.partial_state = Output(&memory, "partial_state", &outputs.partial_state);
   RunOptions options{.grid = {static_cast<uint32_t>(in.splits), static_cast<uint32_t>(in.rows)},
                      .block = {cuda::kBlockThreads},
                      .schedule = schedule};
-  const auto run = [&](const PtxModule& of, const std::string& kernel, const auto& arguments) {
-    const Result<const Kernel*> found = of.Find(kernel);
-    if (!found.ok()) return Result<Counts>(found.status());
-    return RunKernel(of, **found, std::as_bytes(std::span(&arguments, 1)), &memory, options);
-  };
-  const Result<Counts> decoded = run(module, name, args);
+  const Result<Counts> decoded = RunPtx(module, name, args, &memory, options);
   if (!decoded.ok()) {
     outputs.fault = decoded.status().message();
     return outputs;
   }
   outputs.counts = *decoded;
   options.grid.x = static_cast<uint32_t>(in.heads);
-  const cuda::MergeArguments merge{args.partial_out,
-                                   args.partial_state,
-                                   DevicePointer<float>(memory.Add("out", writable(outputs.out))),
-                                   in.heads,
-                                   in.splits,
-                                   in.head_dim};
-  const Result<Counts> merged = run(PtxOf("merge"), "kvant_merge", merge);
+  const cuda::MergeArguments merge{
+      args.partial_out, args.partial_state, InOut(&memory, "out", &outputs.out),
+      in.heads,         in.splits,          in.head_dim};
+  const Result<Counts> merged = RunPtx(PtxOf("merge"), "kvant_merge", merge, &memory, options);
   if (!merged.ok()) outputs.fault = merged.status().message();
   return outputs;
 }

@@ -5,10 +5,14 @@
 
 #include <fstream>
 #include <map>
+#include <span>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "ptx/module.h"
+#include "ptx/run.h"
 
 namespace kvant::ptx {
 
@@ -35,6 +39,36 @@ inline const PtxModule& PtxOf(const std::string& name) {
   Result<PtxModule> module = PtxModule::Parse(PtxText(name));
   EXPECT_TRUE(module.ok()) << name << ": " << module.status().message();
   return modules.emplace(name, module.ok() ? *std::move(module) : PtxModule{}).first->second;
+}
+
+// Runs a kernel whose parameters are the members of `args`; padding behind the last is none.
+template <typename Arguments>
+Result<Counts> RunPtx(const PtxModule& module, const std::string& name, const Arguments& args,
+                      DeviceMemory* memory, const RunOptions& options) {
+  const Result<const Kernel*> kernel = module.Find(name);
+  if (!kernel.ok()) return kernel.status();
+  const auto bytes = std::as_bytes(std::span(&args, 1));
+  return RunKernel(module, **kernel, bytes.first(static_cast<size_t>((*kernel)->param_bytes)),
+                   memory, options);
+}
+
+template <typename T>
+T* DevicePointer(uint64_t address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+// Allocations for whole vectors, as kernels take them.
+template <typename T>
+T* Input(DeviceMemory* memory, const char* name,
+         const std::vector<std::remove_const_t<T>>& values) {
+  return DevicePointer<T>(memory->AddInput(name, std::as_bytes(std::span(values))));
+}
+template <typename T>
+T* InOut(DeviceMemory* memory, const char* name, std::vector<T>* values) {
+  return DevicePointer<T>(memory->Add(name, std::as_writable_bytes(std::span(*values))));
+}
+template <typename T>
+T* Output(DeviceMemory* memory, const char* name, std::vector<T>* values) {
+  return DevicePointer<T>(memory->AddUndefined(name, std::as_writable_bytes(std::span(*values))));
 }
 
 }  // namespace kvant::ptx

@@ -12,25 +12,9 @@ namespace {
 template <typename Arguments>
 std::string FaultOf(const std::string& file, const std::string& name, const Arguments& args,
                     DeviceMemory* memory, uint32_t blocks) {
-  const Result<const Kernel*> kernel = PtxOf(file).Find(name);
-  if (!kernel.ok()) return kernel.status().message();
-  const Result<Counts> run = RunKernel(PtxOf(file), **kernel, std::as_bytes(std::span(&args, 1)),
-                                       memory, {.grid = {blocks}, .block = {cuda::kBlockThreads}});
+  const Result<Counts> run =
+      RunPtx(PtxOf(file), name, args, memory, {.grid = {blocks}, .block = {cuda::kBlockThreads}});
   return run.ok() ? "" : run.status().message();
-}
-
-template <typename T>
-T* Input(DeviceMemory* memory, const char* name,
-         const std::vector<std::remove_const_t<T>>& values) {
-  return DevicePointer<T>(memory->AddInput(name, std::as_bytes(std::span(values))));
-}
-template <typename T>
-T* InOut(DeviceMemory* memory, const char* name, std::vector<T>* values) {
-  return DevicePointer<T>(memory->Add(name, std::as_writable_bytes(std::span(*values))));
-}
-template <typename T>
-T* Output(DeviceMemory* memory, const char* name, std::vector<T>* values) {
-  return DevicePointer<T>(memory->AddUndefined(name, std::as_writable_bytes(std::span(*values))));
 }
 
 // Halves of -4 .. 4, as bytes.

@@ -16,8 +16,7 @@
 //                                  tensor cores also of 1024 sum|q s|, the codes' magic
 // An output is sum(w v), the weights w = exp2(score) / sum of sum 1:
 //   scores                         ln2 sum(w sd(score) |v - out|): tokens share the roundings of q
-//   s p rounded to half              (u w (v - out))^2 / 3 a token (its sum may hold unrounded
-//   ones:
+//   p rounded to half              (u w (v - out))^2 / 3 a token (its sum may hold unrounded ones:
 //                                  (u w |out|)^2 / 3 more); p s rounded: (u w s c)^2 / 3
 //   half chains                    as above, of w s c; 8 tokens a chain
 //   fp32 sums                      (tokens + 64) e sum w (|s c| + |m| + 1024 |s|)
@@ -155,5 +154,15 @@ class DecodeBound {
   const bool tensor_cores_;
   std::vector<Token> tokens_;  // the visible ones
 };
+
+// The largest error of outputs in units of its bound; infinite where a value is not finite.
+inline double WorstOf(const std::vector<float>& out, const Expected& expected) {
+  double worst = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(out[i]) - expected.value[i]);
+    worst = std::max(worst, std::isfinite(error) ? error / expected.bound[i] : INFINITY);
+  }
+  return worst;
+}
 
 }  // namespace kvant::simt

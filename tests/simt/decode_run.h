@@ -58,16 +58,6 @@ inline Decoded Decode(const DecodeThread& thread, const DecodeWorld& world,
   return run;
 }
 
-// The largest error in units of its bound; infinite where a value is not finite.
-inline double WorstOf(const Decoded& run, const Expected& expected) {
-  double worst = 0;
-  for (size_t i = 0; i < run.out.size(); ++i) {
-    const double error = std::fabs(static_cast<double>(run.out[i]) - expected.value[i]);
-    worst = std::max(worst, std::isfinite(error) ? error / expected.bound[i] : INFINITY);
-  }
-  return worst;
-}
-
 // Edges inside pages, a split of one page, pages in front that nobody sees.
 inline const std::vector<cuda::TokenRange> kRanges = {{5, 257}, {130, 191}};
 

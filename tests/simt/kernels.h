@@ -1,6 +1,10 @@
 // The kernels as the SIMT shim runs them: functions of one thread.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "cuda/arguments.h"
 #include "cuda/kernel_table.h"
 
@@ -32,6 +36,12 @@ inline constexpr DecodeKernel kDecodeKernels[] = {
     KVANT_DECODE_KERNELS(KVANT_ROW)
 #undef KVANT_ROW
 };
+
+// REQUIRES: there is one.
+inline const DecodeKernel& KernelNamed(std::string_view name) {
+  return *std::find_if(std::begin(kDecodeKernels), std::end(kDecodeKernels),
+                       [&](const DecodeKernel& kernel) { return kernel.row.name == name; });
+}
 
 struct EncodeKernel {
   const char* name;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,12 @@ struct Operands {
   uint32_t out = 0;
 };
 
+struct Copy {
+  void* to;
+  const void* from;
+  int group;
+};
+
 struct Thread {
   Fiber fiber;
   bool done = false, waits = false;
@@ -39,6 +46,8 @@ struct Thread {
   int line = 0;
   size_t shared_arrays = 0;  // that it has asked for
   int barriers = 0;          // that it has come to
+  std::vector<Copy> copies;  // that have not landed
+  int groups = 0;            // of copies, committed
   Operands operands;
 };
 
@@ -106,6 +115,20 @@ class Machine {
     Thread& self = *threads_[static_cast<size_t>(current_)];
     if (self.barriers++ != options_->fault.dropped_barrier) Meet(Meeting::kBarrier, line);
   }
+  void Copy16(void* to, const void* from) {
+    Thread& self = *threads_[static_cast<size_t>(current_)];
+    self.copies.push_back({to, from, self.groups});
+    std::memset(to, 0xff, 16);
+  }
+  void Commit() { ++threads_[static_cast<size_t>(current_)]->groups; }
+  void Wait(int pending) {
+    Thread& self = *threads_[static_cast<size_t>(current_)];
+    std::erase_if(self.copies, [&](const Copy& copy) {
+      if (copy.group >= self.groups - pending) return false;
+      std::memcpy(copy.to, copy.from, 16);
+      return true;
+    });
+  }
   int XorMask(int mask) const {
     return mask == options_->fault.xor_mask ? options_->fault.wrong_xor_mask : mask;
   }
@@ -141,6 +164,8 @@ class Machine {
       thread.done = thread.waits = false;
       thread.shared_arrays = 0;
       thread.barriers = 0;
+      thread.copies.clear();
+      thread.groups = 0;
       thread.fiber.Start(&whole);
     }
     next_ =
@@ -332,6 +357,14 @@ void MultiplyAdd(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float (
   machine.Meet(Meeting::kMultiplyAdd, line);
   std::copy_n(machine.operands().accumulator.begin(), 4, out);
 }
+
+void CopyAsync16(void* to, const void* from) {
+  CheckAligned(to, 16);
+  CheckAligned(from, 16);
+  Machine::Get().Copy16(to, from);
+}
+void CommitCopies() { Machine::Get().Commit(); }
+void WaitForCopies(int pending) { Machine::Get().Wait(pending); }
 
 uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t bytes = a | (static_cast<uint64_t>(b) << 32);

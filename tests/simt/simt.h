@@ -70,6 +70,13 @@ void MultiplyAdd(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float (
                  float (&out)[4], int line = __builtin_LINE());
 uint32_t Transpose8x8(uint32_t x, int line = __builtin_LINE());
 
+// Copies from global into shared memory that take their time, at its worst: the target holds NaN
+// from the moment of issue, and is filled when the thread waits for the group of the copy. A wait
+// leaves the `pending` groups that were committed last.
+void CopyAsync16(void* to, const void* from);
+void CommitCopies();
+void WaitForCopies(int pending);
+
 uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector);
 
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
