@@ -4,6 +4,8 @@
 
 KVANT_KERNEL kvant_append(kvant::cuda::AppendArguments args) { kvant::cuda::AppendToken(args); }
 
-#define KVANT_DEFINE_ENCODE_KERNEL(name, bits, dim) \
-  KVANT_KERNEL name(kvant::cuda::EncodeArguments args) { kvant::cuda::EncodePage<bits, dim>(args); }
+#define KVANT_DEFINE_ENCODE_KERNEL(name, bits, dim)            \
+  KVANT_ROOMY_KERNEL name(kvant::cuda::EncodeArguments args) { \
+    kvant::cuda::EncodePage<bits, dim>(args);                  \
+  }
 KVANT_ENCODE_KERNELS(KVANT_DEFINE_ENCODE_KERNEL)
