@@ -49,9 +49,10 @@ void TimelineFlags::CheckPossible() const {
 void TimelineFlags::CheckSpec(const KvSpec& spec) const {
   if (spec.mixed == nullptr) return;
   if (context_shift) {
-    throw UsageError(
-        "--context-shift is not possible with --kv mixed:...: each key would be rounded once more "
-        "at its width");
+    const Status status = CheckMixedShift(spec);
+    if (!status.ok()) {
+      throw UsageError("--context-shift is not possible here: " + status.message());
+    }
   }
   if (load_path.empty() && save_path.empty()) return;
   const Status status = CheckMixedSnapshot(spec);

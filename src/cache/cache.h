@@ -174,7 +174,8 @@ class Cache {
   // of stored pages are coded again for it, which the ledger counts, but for formats with pre_rope,
   // whose stored pages stay as they are. A sequence that another one shares pages with gets its
   // own. Layers with a window see what they would if they had kept all: kOutOfRange where that is
-  // something they have given back.
+  // something they have given back. In layers of several widths each token keeps its
+  // width; kUnsupported where CheckMixedShift says so.
   //   ropes  [layers] how keys were turned; of at most k_channels() of the geometry
   // kInvalidArgument and kOutOfRange name what is impossible, kOutOfMemory; nothing has changed
   // then. kInvalidArgument too for a key that the type of its page cannot hold once it is turned.

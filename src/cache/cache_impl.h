@@ -1,8 +1,8 @@
 // What Cache::Impl holds, shared by the files that implement it: cache.cc (creation, sequences),
-// cache_fork.cc (fork, truncate), cache_shift.cc (shift), cache_step.cc (one step), cache_mixed.cc
-// (layers of several widths), cache_mass.cc (their attention mass), cache_regroup.cc (places of
-// pages), cache_view.cc (views, ledger), snapshot_cache.cc and snapshot_cache_mixed.cc (save,
-// restore).
+// cache_fork.cc (fork, truncate), cache_shift.cc and cache_shift_mixed.cc (shift), cache_step.cc
+// (one step), cache_mixed.cc (layers of several widths), cache_mass.cc (their attention mass),
+// cache_regroup.cc (places of pages), cache_view.cc (views, ledger), snapshot_cache.cc and
+// snapshot_cache_mixed.cc (save, restore).
 #pragma once
 
 #include <algorithm>
@@ -102,6 +102,9 @@ struct PageGap {
 class HeadTokens;
 struct MixedSource;
 struct MovedKeys;  // cache_shift.cc
+struct KeysOfHead;
+class PageTurner;
+class PageCopies;
 struct SnapshotHeader;
 struct SavedWidths;
 struct SavedMixedHead;
@@ -213,6 +216,16 @@ struct Cache::Impl {
   std::vector<MovedKeys> MovedKeysOf(Sequence& seq, const PageGap& gap) const;
   int64_t RecodedTokens(Sequence& seq, int first) const;
   void CloseGap(const LayerStore& layer, HeadPages& head, const PageGap& gap) const;
+
+  // cache_shift_mixed.cc
+  Result<PageTurner> MakeTurner(std::span<const Rope> layer_ropes, int64_t positions) const;
+  KeysOfHead KeysOf(const Sequence& seq, const LayerStore& layer, const HeadPages& head) const;
+  Status PlanPoolShift(Sequence& seq, const TokenGap& gap, PageTurner& turner,
+                       PageCopies& copies) const;
+  Status PlanPoolShift(const KeysOfHead& keys, const TokenGap& gap, size_t index,
+                       PageTurner& turner, PageCopies& copies, HeadPool& pool) const;
+  void ShiftPools(Sequence& seq, const TokenGap& gap, PageTurner& turner) const;
+  int64_t RecodedPooledTokens(const LayerStore& layer, const HeadPages& head, int64_t from) const;
 
   // snapshot_cache.cc
   uint64_t CalibrationHash() const;

@@ -3,116 +3,25 @@
 // Two passes. The first turns every key that will move, checks that it can still be stored and
 // allocates what is needed; the second turns it again and writes it, and cannot fail. Keeping what
 // the first one made would take a second cache.
-#include <cmath>
-
-#include "base/aligned_buffer.h"
 #include "cache/cache_impl.h"
 #include "cache/page_copies.h"
-#include "cache/token_writer.h"
-#include "codec/codec.h"
-#include "codec/rotation.h"
+#include "cache/page_turner.h"
 #include "codec/token_copy.h"
+#include "kvant/mixed_spec.h"
 
 namespace kvant {
 
 // The K side of a page that moves and holds keys after RoPE.
 struct MovedKeys {
-  const LayerStore* layer;
-  int layer_index, kv_head;
+  KeysOfHead head;
   std::byte** page;
   int64_t position;  // of its first token, after the shift
   int tokens;        // written ones
-  bool stored;       // a page of layer->stored_pool, else of open_pool
+  bool stored;       // a page of stored_pool, else of open_pool
+
+  const LayerStore& layer() const { return *head.store; }
+  const PageLayout& layout() const { return stored ? layer().stored : layer().open; }
 };
-
-namespace {
-
-// Turns keys back by a number of positions, in the form in which a cache holds them.
-class KeyTurn {
- public:
-  KeyTurn(const Rope& rope, int64_t positions) : halves_(rope.pairs == RopePairs::kHalves) {
-    for (const double frequency : rope.frequencies) {
-      const double angle = static_cast<double>(positions) * frequency;
-      cos_sin_.push_back(static_cast<float>(std::cos(angle)));
-      cos_sin_.push_back(static_cast<float>(std::sin(angle)));
-    }
-  }
-
-  void Turn(float* k) const {
-    const auto count = static_cast<int>(cos_sin_.size() / 2);
-    const int step = halves_ ? 1 : 2, to_partner = halves_ ? count : 1;
-    const float* at = cos_sin_.data();
-    for (int i = 0; i < count; ++i, k += step, at += 2) {
-      const float a = k[0], b = k[to_partner];
-      k[0] = a * at[0] + b * at[1];
-      k[to_partner] = b * at[0] - a * at[1];
-    }
-  }
-
- private:
-  bool halves_;
-  std::vector<float> cos_sin_;  // [pairs][2]
-};
-
-// Room for one page, and what is done in it.
-class PageTurner {
- public:
-  // ropes: [layers]
-  static Result<PageTurner> Create(int page_tokens, int head_dim, std::span<const Rope> ropes,
-                                   int64_t positions) {
-    const size_t values = static_cast<size_t>(page_tokens) * static_cast<size_t>(head_dim);
-    PageTurner turner(head_dim);
-    for (const Rope& rope : ropes) turner.turns_.emplace_back(rope, positions);
-    KVANT_ASSIGN_OR_RETURN(turner.rows_, AlignedBuffer::Create(values * sizeof(float)));
-    KVANT_ASSIGN_OR_RETURN(turner.open_, AlignedBuffer::Create(values * sizeof(float)));
-    return turner;
-  }
-
-  // Turns the page's keys, into rows().
-  void Turn(const MovedKeys& moved) {
-    const SideLayout& side = moved.stored ? moved.layer->stored.k : moved.layer->open.k;
-    DecodeSide(side, *moved.page, rows(), head_dim_);
-    const Rotation to_key = moved.layer->to_key.Of(moved.kv_head, head_dim_);
-    const Rotation to_query = moved.layer->to_query.Of(moved.kv_head, head_dim_);
-    const KeyTurn& turn = turns_[static_cast<size_t>(moved.layer_index)];
-    for (int t = 0; t < moved.tokens; ++t) {
-      float* const k = rows() + t * head_dim_;
-      RotateBack(to_query, head_dim_, k);  // its factors are the inverse of to_key's
-      turn.Turn(k);
-      Rotate(to_key, head_dim_, k);
-    }
-  }
-
-  Status Check(const MovedKeys& moved) {
-    const FloatType type = moved.layer->open.k.format.float_type;
-    const auto bad = FindUnstorable(type, rows(), head_dim_, moved.tokens, head_dim_);
-    if (!bad) return Status::Ok();
-    return Status::InvalidArgument(
-        "K of layer " + std::to_string(moved.layer_index) + ", KV head " +
-        std::to_string(moved.kv_head) + ", channel " + std::to_string(bad->channel) + " would be " +
-        std::to_string(bad->value) + " at its new position " +
-        std::to_string(moved.position + bad->token) + ", which its page cannot hold");
-  }
-
-  // first_token: as EncodeSide has it.
-  void Write(const MovedKeys& moved, int first_token) {
-    const LayerStore& layer = *moved.layer;
-    std::byte* const open = moved.stored ? open_.data() : *moved.page;
-    WriteTokens(layer.open.k, open, 0, moved.tokens, rows(), head_dim_);
-    if (moved.stored) EncodeSide(layer.open.k, open, layer.stored.k, first_token, *moved.page);
-  }
-
- private:
-  explicit PageTurner(int head_dim) : head_dim_(head_dim) {}
-  float* rows() { return rows_.as<float>(); }
-
-  int head_dim_;
-  std::vector<KeyTurn> turns_;  // [layers]
-  AlignedBuffer rows_;          // [page_tokens][head_dim]
-  AlignedBuffer open_;          // K of one page, as written
-};
-
-}  // namespace
 
 bool Cache::Impl::coded() const {
   return std::any_of(layers.begin(), layers.end(), [](const LayerStore& l) { return l.coded; });
@@ -145,10 +54,8 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                             std::to_string(drop) + " behind the first " + std::to_string(keep) +
                             ": " + why);
   };
-  if (spec.mixed != nullptr) {
-    return refuse(StatusCode::kUnsupported,
-                  "each key of several widths would be rounded once more at its width");
-  }
+  const Status mixed = CheckMixedShift(spec);
+  if (!mixed.ok()) return refuse(mixed.code(), mixed.message());
   if (keep < 0 || drop < 1 || drop % page_tokens != 0) {
     return refuse(StatusCode::kInvalidArgument,
                   "whole pages go, of " + std::to_string(page_tokens) + " tokens");
@@ -208,15 +115,21 @@ void Cache::Impl::CloseGap(const LayerStore& layer, HeadPages& head, const PageG
     *end -= gap.pages;
   };
   close(layer.open_pool, head.open, &head.first_open, &head.open_end);
-  close(layer.stored_pool, head.stored, &head.first_stored, &head.sealed);
+  if (layer.mixed == nullptr) {
+    close(layer.stored_pool, head.stored, &head.first_stored, &head.sealed);
+  } else {
+    head.sealed -= gap.pages;
+  }
 }
 
-// In stored pages of layers whose format is pre_rope, keys have no position.
+// In stored pages of layers whose format is pre_rope, keys have no position. Pools are another
+// matter: cache_shift_mixed.cc.
 std::vector<MovedKeys> Cache::Impl::MovedKeysOf(Sequence& seq, const PageGap& gap) const {
   std::vector<MovedKeys> moved;
   const auto add = [&](int layer, int kv_head, std::byte** page, int p, bool stored) {
     const int64_t before = static_cast<int64_t>(p) * page_tokens;
-    moved.push_back({&layers[static_cast<size_t>(layer)], layer, kv_head, page,
+    moved.push_back({{&layers[static_cast<size_t>(layer)], layer, kv_head},
+                     page,
                      before - static_cast<int64_t>(gap.pages) * page_tokens,
                      static_cast<int>(std::min<int64_t>(page_tokens, seq.length - before)),
                      stored});
@@ -228,8 +141,9 @@ std::vector<MovedKeys> Cache::Impl::MovedKeysOf(Sequence& seq, const PageGap& ga
       for (int p = std::max(head.first_open, behind); p < head.open_end; ++p) {
         add(layer, h, &head.open[p], p, false);
       }
-      if (layers[static_cast<size_t>(layer)].rope >= 0) continue;
-      const int due = DuePages(layers[static_cast<size_t>(layer)], head);
+      const LayerStore& store = layers[static_cast<size_t>(layer)];
+      if (store.rope >= 0 || store.mixed != nullptr) continue;
+      const int due = DuePages(store, head);
       for (int p = std::max(head.first_stored, behind); p < due; ++p) {
         add(layer, h, &head.stored[p], p, true);
       }
@@ -242,6 +156,10 @@ std::vector<MovedKeys> Cache::Impl::MovedKeysOf(Sequence& seq, const PageGap& ga
 int64_t Cache::Impl::RecodedTokens(Sequence& seq, int first) const {
   int64_t most = 0;
   ForEachHead(seq, [&](const LayerStore& layer, const HeadPages& head) {
+    if (layer.mixed != nullptr) {
+      most = std::max(most, RecodedPooledTokens(layer, head, int64_t{first} * page_tokens));
+      return;
+    }
     const int begin = std::max(first, head.first_stored);
     if (layer.stored.k.format.is_float() || layer.rope >= 0 || begin >= head.sealed) return;
     const int64_t tokens = static_cast<int64_t>(head.sealed - begin) * page_tokens;
@@ -268,24 +186,31 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
     KVANT_RETURN_IF_ERROR(impl_->CheckReach(gap, layer, impl_->HeadOf(*seq, layer, 0), length));
   }
 
-  KVANT_ASSIGN_OR_RETURN(
-      PageTurner turner,
-      PageTurner::Create(page_tokens, impl_->geometry.k_channels(), ropes, drop_tokens));
+  KVANT_ASSIGN_OR_RETURN(PageTurner turner, impl_->MakeTurner(ropes, drop_tokens));
   PageCopies copies;
   const std::vector<MovedKeys> moved = impl_->MovedKeysOf(*seq, gap);
   for (const MovedKeys& keys : moved) {
-    const LayerStore& layer = *keys.layer;
+    const LayerStore& layer = keys.layer();
     PagePool& pool = impl_->Pool(keys.stored ? layer.stored_pool : layer.open_pool);
-    KVANT_RETURN_IF_ERROR(copies.Add(&pool, keys.stored ? layer.stored : layer.open, keys.page));
-    turner.Turn(keys);
-    KVANT_RETURN_IF_ERROR(turner.Check(keys));
+    KVANT_RETURN_IF_ERROR(copies.Add(&pool, keys.layout(), keys.page));
+    turner.Decode(keys.layout().k, *keys.page);
+    turner.Turn(keys.head, 0, keys.tokens);
+    KVANT_RETURN_IF_ERROR(turner.Check(keys.head, 0, keys.tokens, keys.position));
   }
+  const TokenGap tokens{keep_tokens, drop_tokens};
+  KVANT_RETURN_IF_ERROR(impl_->PlanPoolShift(*seq, tokens, turner, copies));
 
   copies.Apply();
   for (const MovedKeys& keys : moved) {
-    turner.Turn(keys);
-    turner.Write(keys, keys.position == 0 ? sinks : 0);
+    turner.Decode(keys.layout().k, *keys.page);
+    turner.Turn(keys.head, 0, keys.tokens);
+    if (keys.stored) {
+      turner.Encode(keys.layer(), keys.tokens, keys.position == 0 ? sinks : 0, *keys.page);
+    } else {
+      turner.Write(keys.layer(), keys.tokens, *keys.page);
+    }
   }
+  impl_->ShiftPools(*seq, tokens, turner);
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     if (!layer.coded && gap.partial && !gap.LosesNext(head)) {
       for (int t = 0; t < keep_tokens % page_tokens; ++t) {

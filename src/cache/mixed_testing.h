@@ -118,6 +118,26 @@ inline Picture SoloMixedPictureOf(const KvGeometry& geometry, const KvSpec& spec
   return MixedPictureOf(*cache, seq);
 }
 
+// What no policy may touch stands as written, and no position twice or behind the end.
+inline void ExpectSinksAndWindow(const Cache& cache, SequenceId seq) {
+  const int64_t length = cache.length(seq), page = cache.page_tokens();
+  if (length == 0) return;
+  const int64_t closed = (length - 1) / page * page - cache.window_pages() * page;
+  const KvGeometry& g = cache.geometry();
+  for (int layer = 0; layer < g.layers; ++layer) {
+    if (!IsMixedLayer(cache.spec(), layer)) continue;
+    for (int head = 0; head < g.kv_heads; ++head) {
+      const SeenHead seen = SeeHead(cache, seq, layer, head);
+      for (int64_t t = 0; t < length; ++t) {
+        if (t >= cache.spec().sinks_tokens && t < closed + page) continue;
+        const auto at = seen.rows.find(t);
+        ASSERT_EQ(at == seen.rows.end() ? 0 : at->second.width, 16) << "position " << t;
+      }
+      ASSERT_LT(seen.rows.rbegin()->first, length);
+    }
+  }
+}
+
 // Every position stands once, at the width that the policy gave it when it was last asked, and
 // nothing else does.
 inline void ExpectKeptAsChosen(const Cache& cache, SequenceId seq, const WidthOf& width_of) {

@@ -201,6 +201,28 @@ void UndoEdit(const PoolPages& pages, HeadPool& pool) {
   DropEmptyTail(pages, pool);
 }
 
+void TakeOutGap(const PoolPages& pages, const TokenGap& gap, HeadPool& pool) {
+  int64_t to = 0, before = 0;
+  for (int64_t from = 0; from < pool.coded_tokens; ++from) {
+    const int32_t position = pool.positions[static_cast<size_t>(from)];
+    if (gap.Drops(position)) continue;
+    if (to != from) {
+      CopyTokenAt(pages.layout, pool.pages[static_cast<size_t>(from / kPageTokens)],
+                  from % kPageTokens, pool.pages[static_cast<size_t>(to / kPageTokens)],
+                  to % kPageTokens);
+    }
+    const bool moves = position >= gap.end();
+    pool.positions[static_cast<size_t>(to)] =
+        position - (moves ? static_cast<int32_t>(gap.drop_tokens) : 0);
+    before += from < pool.coded_before;
+    ++to;
+  }
+  pool.positions.resize(static_cast<size_t>(to));
+  pool.coded_tokens = to;
+  pool.tokens_before = pool.coded_before = before;
+  DropPages(pages, PagesOf(to), pool);
+}
+
 void DropSpare(const PoolPages& pages, HeadPool& pool) {
   if (pool.spare_tail == nullptr) return;
   pages.tails.Release(pool.spare_tail);

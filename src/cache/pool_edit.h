@@ -20,6 +20,14 @@ struct PoolChange {
   bool takes_out() const { return !keep.empty(); }
 };
 
+// Positions [keep, keep + drop) go, those behind move down.
+struct TokenGap {
+  int64_t keep_tokens, drop_tokens;
+
+  int64_t end() const { return keep_tokens + drop_tokens; }
+  bool Drops(int64_t position) const { return position >= keep_tokens && position < end(); }
+};
+
 // The pages of one width and those as written, of the cache.
 struct PoolPages {
   PagePool& coded;
@@ -78,6 +86,9 @@ class PoolEdit {
 void UndoEdit(const PoolPages& pages, HeadPool& pool);
 // Gives back the page that only an undo would need.
 void DropSpare(const PoolPages& pages, HeadPool& pool);
+// Tokens of positions that go leave the pool, those behind close up in their order and stand lower.
+// REQUIRES: the pool's formats are by token, and pages that change are its own.
+void TakeOutGap(const PoolPages& pages, const TokenGap& gap, HeadPool& pool);
 // One reference more to each of its pages, and one less.
 void SharePool(const PoolPages& pages, const HeadPool& pool);
 void DropPool(const PoolPages& pages, HeadPool& pool);

@@ -165,6 +165,21 @@ Status CheckMixedSnapshot(const KvSpec& spec) {
   return Status::Unsupported("a cache with head classes cannot be saved or loaded");
 }
 
+Status CheckMixedShift(const KvSpec& spec) {
+  if (spec.mixed == nullptr) return Status::Ok();
+  if (spec.mixed->policy->needs_scores()) {
+    return Status::Unsupported("policy " + spec.mixed->policy->name() +
+                               " judges by attention, and its sums are not shifted");
+  }
+  for (const MixedPool& pool : spec.mixed->pools) {
+    if (pool.formats.k.by_token() && pool.formats.v.by_token()) continue;
+    return Status::Unsupported("the tokens of width " + std::to_string(pool.width) + " (" +
+                               FormatSpec(pool.formats.k) + "/" + FormatSpec(pool.formats.v) +
+                               ") share figures, so that none can leave alone");
+  }
+  return Status::Ok();
+}
+
 Status CheckMixedSpec(const KvSpec& spec) {
   const MixedSpec& mixed = *spec.mixed;
   if (mixed.pools.empty()) return Refuse("there are no pools");

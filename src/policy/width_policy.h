@@ -1,9 +1,10 @@
 // WidthPolicy: a policy whose widths a function of position and length gives, for benchmarks and
-// tests. Sinks and window stay as they are, as with every policy.
+// tests. Sinks and window stay as they are, and no token gets wider, as with every policy.
 //
 // Thread rules: those of the function.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -31,7 +32,9 @@ class WidthPolicy : public Policy {
       const int64_t position = tokens.position[i];
       const bool fixed =
           position < limits.sinks || position >= limits.length - limits.window_tokens;
-      width[i] = fixed ? tokens.width[i] : static_cast<uint8_t>(width_of_(position, limits.length));
+      width[i] = tokens.width[i];
+      if (fixed) continue;
+      width[i] = std::min(width[i], static_cast<uint8_t>(width_of_(position, limits.length)));
     }
   }
 

@@ -62,9 +62,21 @@ def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path):
     assert_refused(kvant(*load, "--kv", "int4"), 2, str(path))
 
 
-def test_context_shift_is_refused_with_the_reason():
-    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", POOLS, "--policy", "full", "--context-shift")
-    assert_refused(failed, 2, "--context-shift", "rounded once more")
+@pytest.mark.parametrize("pools, policy, reason", [
+    ("mixed:8=int8+4=int4+once", "full", "share figures"), ("mixed:8=int8:token+4=int4:token", "h2o:0.5", "judges by attention")])
+def test_context_shift_is_refused_with_the_reason(pools, policy, reason):
+    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", pools, "--policy", policy, "--context-shift")
+    assert_refused(failed, 2, "--context-shift", reason)
+
+
+def test_context_shift_keeps_the_widths_of_tokens():
+    report = json_of("run", "-m", MODEL, "-p", "Once upon a time", "-n", 300, "-c", 256, "--temp", 0, "--ignore-eos", "--json",
+                     "--kv", "mixed:8=int8:token+4=int4:token", "--policy", "full:4", "--kv-budget", "6M", "--context-shift")
+    ledger = report["ledger"]
+    assert report["shifts"] == 1 and ledger["recoded_tokens"] > 0
+    heads = 90 * (report["timeline_tokens"] - 4)
+    pooled = sum(width["head_tokens"] for width in ledger["widths"])
+    assert 0 < pooled < heads and ledger["dropped_head_tokens"] == 0
 
 
 def test_caches_of_one_width_have_no_widths():

@@ -105,7 +105,7 @@ def test_a_full_disk_leaves_the_old_file_whole(saved, tmp_path):
 
 @pytest.mark.parametrize("flag, policy, why", [
     ("--save-session", "h2o:0.5", "judges by attention"), ("--load-session", "mikv", "judges by attention"),
-    ("--context-shift", "full:2", "--context-shift")])
+    ("--context-shift", "h2o:0.5", "--context-shift")])
 def test_what_a_cache_of_several_widths_cannot_do_is_refused_at_once(saved, tmp_path, flag, policy, why):
     flags = {"--save-session": [tmp_path / "x.kv"], "--load-session": [saved[0]], "--context-shift": []}[flag]
     done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8:token+2=tq2", "--kv-budget", "16M",

@@ -1,0 +1,221 @@
+// Shift of layers whose tokens have several widths: what stays keeps its width, its values and all
+// that a policy is promised.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cache/mixed_testing.h"
+#include "cache/snapshot_testing.h"
+
+namespace kvant {
+namespace {
+
+using testing::ExpectPoolsBalance;
+using testing::ExpectSinksAndWindow;
+using testing::ExtendMixed;
+using testing::MakeCache;
+using testing::MakeSpec;
+using testing::MixedPictureOf;
+using testing::NewSequence;
+using testing::RestoreInto;
+using testing::Saved;
+using testing::SeeHead;
+using testing::SeenHead;
+using testing::Timeline;
+using testing::Tokens;
+using testing::UsualRopes;
+
+constexpr KvGeometry kSmall{2, 2, 64, 2};
+
+// A pair of channels turned back by `positions`, in double.
+std::vector<double> TurnedBack(const std::vector<float>& k, const Rope& rope, int64_t positions) {
+  std::vector<double> out(k.begin(), k.end());
+  const size_t pairs = rope.frequencies.size();
+  for (size_t i = 0; i < pairs; ++i) {
+    const double angle = static_cast<double>(positions) * rope.frequencies[i];
+    out[i] = k[i] * std::cos(angle) + k[i + pairs] * std::sin(angle);
+    out[i + pairs] = k[i + pairs] * std::cos(angle) - k[i] * std::sin(angle);
+  }
+  return out;
+}
+
+double Largest(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double v : values) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
+// Who stays, at which width, with which values: V as it was, K of what did not move too, and K of
+// what moved turned by that and no more than a step of its width away.
+TEST(CacheShiftMixed, EveryTokenKeepsItsWidthAndItsValuesButForTheTurn) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const struct {
+    int sinks;
+    int64_t keep, drop, length;
+  } cases[] = {{4, 4, 64, 520},   {4, 4, 320, 520},   {0, 0, 128, 448},
+               {4, 128, 64, 513}, {64, 64, 192, 600}, {4, 128, 256, 520}};
+  for (const auto& c : cases) {
+    auto cache = MakeCache(kSmall, MakeMixedSpec(kTokenPools, AgeingWidth, false, c.sinks));
+    const SequenceId seq = NewSequence(*cache);
+    ExtendMixed(*cache, seq, Tokens(700), c.length);
+    std::vector<SeenHead> before;
+    for (int h = 0; h < 4; ++h) before.push_back(SeeHead(*cache, seq, h / 2, h % 2));
+    const Status status = cache->Shift(seq, c.keep, c.drop, ropes);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_EQ(cache->length(seq), c.length - c.drop);
+    ExpectPoolsBalance(*cache);
+    for (int h = 0; h < 4; ++h) {
+      const SeenHead after = SeeHead(*cache, seq, h / 2, h % 2);
+      size_t stayed = 0;
+      for (const auto& [position, was] : before[static_cast<size_t>(h)].rows) {
+        if (position >= c.keep && position < c.keep + c.drop) continue;
+        ++stayed;
+        const int64_t moved = position < c.keep ? 0 : c.drop;
+        const auto at = after.rows.find(position - moved);
+        ASSERT_NE(at, after.rows.end()) << position;
+        ASSERT_EQ(at->second.width, was.width) << position;
+        ASSERT_EQ(at->second.v, was.v) << position;
+        if (moved == 0) {
+          ASSERT_EQ(at->second.k, was.k) << position;
+          continue;
+        }
+        // Rounding to the evenly spaced values of a group errs by half a step at most, whose width
+        // is at most the range of the token, twice its largest channel, over 2^bits - 2 steps. The
+        // f16 before it and the f16 scale take 2^-9 of the largest.
+        const std::vector<double> wanted = TurnedBack(was.k, ropes[0], moved);
+        const double step = was.width == 16 ? 0 : 2 / (std::pow(2, was.width) - 2);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          ASSERT_NEAR(at->second.k[i], wanted[i], (step + 0x1p-9) * Largest(wanted))
+              << position << " channel " << i << " width " << was.width;
+        }
+      }
+      ASSERT_EQ(after.rows.size(), stayed);
+    }
+  }
+}
+
+// Where all tokens have one width, a mixed cache is shifted as one of that width is.
+TEST(CacheShiftMixed, OneWidthIsShiftedAsAUniformCacheIs) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const Timeline tokens = Tokens(700);
+  for (const char* format : {"int4:token", "int8:token", "tq4"}) {
+    auto mixed = MakeCache(kSmall, MakeMixedSpec("4=" + std::string(format) + "/" + format,
+                                                 [](int64_t, int64_t) { return 4; }));
+    auto uniform = MakeCache(kSmall, MakeSpec(format, format));
+    const SequenceId a = NewSequence(*mixed), b = NewSequence(*uniform);
+    ExtendMixed(*mixed, a, tokens, 520);
+    testing::ExtendTo(*uniform, b, tokens, 520, 64);
+    for (const auto& [keep, drop] : {std::pair<int64_t, int64_t>{4, 128}, {64, 64}, {4, 64}}) {
+      ASSERT_TRUE(mixed->Shift(a, keep, drop, ropes).ok());
+      ASSERT_TRUE(uniform->Shift(b, keep, drop, ropes).ok());
+      ASSERT_EQ(mixed->ledger().recoded_tokens, uniform->ledger().recoded_tokens);
+      for (int h = 0; h < 4; ++h) {
+        const auto seen = SeeHead(*mixed, a, h / 2, h % 2).rows;
+        const HeadView view = uniform->View(b, h / 2, h % 2, (uniform->length(b) - 1) / 64);
+        size_t compared = 0;
+        for (const kvant::Run& run : view.runs) {
+          std::vector<float> k(64 * 64), v(64 * 64);
+          const std::byte* decoded = nullptr;
+          for (int t = run.first_token; t < run.end_token; ++t, ++compared) {
+            const std::byte* page = run.pages[t / run.layout->tokens];
+            if (page != decoded) DecodeSide(run.layout->k, page, k.data(), 64);
+            if (page != decoded)
+              DecodeSide(run.layout->v, page + run.layout->v_offset_bytes, v.data(), 64);
+            decoded = page;
+            const auto& row = seen.at(run.first_position + t);
+            const auto at = t % run.layout->tokens * 64;
+            ASSERT_TRUE(std::equal(row.k.begin(), row.k.end(), k.begin() + at)) << format << t;
+            ASSERT_TRUE(std::equal(row.v.begin(), row.v.end(), v.begin() + at)) << format << t;
+          }
+        }
+        ASSERT_EQ(compared, seen.size());
+      }
+    }
+  }
+}
+
+// A shift leaves as much of the past as it does of a uniform cache: the newest page can be taken
+// out again, and what was saved afterwards is what was there.
+TEST(CacheShiftMixed, CutsForksAndSavesGoOnAfterIt) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const Timeline tokens = Tokens(900);
+  const auto four_or_eight = [](int64_t position, int64_t) { return HashOf(position) % 2 ? 8 : 4; };
+  for (const auto& [keep, drop] : {std::pair<int64_t, int64_t>{4, 64}, {4, 384}, {128, 128}}) {
+    auto cache = MakeCache(kSmall, MakeMixedSpec(kTokenPools, four_or_eight));
+    const SequenceId seq = NewSequence(*cache);
+    ExtendMixed(*cache, seq, tokens, 530);  // page 8 is open, 6 is the newest that is stored
+    const SequenceId untouched = *cache->Fork(seq);
+    const auto before = MixedPictureOf(*cache, seq);
+    ASSERT_TRUE(cache->Truncate(seq, 510).ok());
+    ASSERT_TRUE(cache->Shift(seq, keep, drop, ropes).ok());
+    const auto cut_first = MixedPictureOf(*cache, seq);
+    const SequenceId shifted = *cache->Fork(untouched);
+    ASSERT_TRUE(cache->Shift(shifted, keep, drop, ropes).ok());
+    EXPECT_EQ(MixedPictureOf(*cache, untouched), before);
+    const auto whole = MixedPictureOf(*cache, shifted);
+    const testing::Bytes bytes = Saved(*cache, shifted);
+    const Result<SequenceId> again = RestoreInto(*cache, bytes);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(MixedPictureOf(*cache, *again), whole);
+    EXPECT_TRUE(Saved(*cache, *again) == bytes);
+    // As far back as a uniform cache goes; page 0 may be open again where six of seven went.
+    EXPECT_EQ(cache->earliest_truncate(shifted), drop == 384 ? 0 : 449 - drop);
+    if (cache->earliest_truncate(shifted) <= 510 - drop) {
+      ASSERT_TRUE(cache->Truncate(shifted, 510 - drop).ok());
+      EXPECT_EQ(MixedPictureOf(*cache, shifted), cut_first);
+    }
+    ExpectPoolsBalance(*cache);
+    for (const SequenceId id : {seq, untouched, shifted, *again}) ASSERT_TRUE(cache->Free(id).ok());
+    EXPECT_EQ(testing::UsedPages(*cache), 0);
+  }
+}
+
+// Sinks and window stay as written, and each policy can be asked again about what was shifted.
+TEST(CacheShiftMixed, PoliciesGoOnAfterIt) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const Timeline tokens = Tokens(3000);
+  for (const char* policy : {"full:2", "streaming:64,192", "keydiff:0.5", "lagkv:0.5,64"}) {
+    KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
+    MixedSpec mixed = *spec.mixed;
+    mixed.policy = ParsePolicy(policy).value();
+    mixed.budget_bytes = 1 << 20;
+    SetMixed(mixed, &spec);
+    auto cache = MakeCache(kSmall, spec);
+    const SequenceId seq = NewSequence(*cache);
+    for (int round = 0; round < 6; ++round) {
+      ExtendMixed(*cache, seq, tokens, 600 + round % 2);
+      ASSERT_TRUE(cache->Shift(seq, 4, 192, ropes).ok()) << policy;
+      ExpectSinksAndWindow(*cache, seq);
+      ExpectPoolsBalance(*cache);
+      const Result<SequenceId> again = RestoreInto(*cache, Saved(*cache, seq));
+      ASSERT_TRUE(again.ok()) << policy << ": " << again.status().message();
+      ASSERT_TRUE(cache->Free(*again).ok());
+    }
+  }
+}
+
+TEST(CacheShiftMixed, WhatCannotBeShiftedIsRefusedByName) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const auto refusal = [&](const KvSpec& spec) {
+    auto cache = MakeCache(kSmall, spec);
+    const SequenceId seq = NewSequence(*cache);
+    ExtendMixed(*cache, seq, Tokens(400), spec.mixed->policy->needs_scores() ? 100 : 400);
+    const auto before = MixedPictureOf(*cache, seq);
+    const Status status = cache->Shift(seq, 4, 64, ropes);
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_EQ(MixedPictureOf(*cache, seq), before);
+    return status.message();
+  };
+  const std::string shares = refusal(MakeMixedSpec(
+      "8=int8+4=int4", [](int64_t, int64_t) { return 4; }, true));
+  EXPECT_NE(shares.find("width 8"), std::string::npos) << shares;
+  KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
+  MixedSpec mixed = *spec.mixed;
+  mixed.policy = ParsePolicy("h2o:0.5").value();
+  SetMixed(mixed, &spec);
+  const std::string sums = refusal(spec);
+  EXPECT_NE(sums.find("h2o"), std::string::npos) << sums;
+}
+
+}  // namespace
+}  // namespace kvant
