@@ -73,13 +73,14 @@ TEST(SessionSnapshot, ALoadedSessionGoesOnBitForBitInEveryPreset) {
       EXPECT_EQ(loaded.length(), 330);
       EXPECT_TRUE(std::equal(loaded.tokens().begin(), loaded.tokens().end(), tokens.begin()));
       EXPECT_EQ(LogitsOf(loaded), LogitsOf(session)) << preset;
-      EXPECT_EQ(loaded.ledger().kv_bytes, session.ledger().kv_bytes);
       for (Session* each : {&session, &loaded}) {
         ASSERT_TRUE(each->Prefill(all.subspan(330, 70)).ok());
         for (int i = 400; i < 420; ++i)
           ASSERT_TRUE(each->Decode(tokens[static_cast<size_t>(i)]).ok());
       }
       EXPECT_EQ(LogitsOf(loaded), LogitsOf(session)) << preset;
+      // Not before: what was coded ahead of its readers is not saved.
+      EXPECT_EQ(loaded.ledger().kv_bytes, session.ledger().kv_bytes) << preset;
     }
   }
 }
