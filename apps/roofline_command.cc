@@ -86,7 +86,11 @@ std::vector<KernelCost> KernelsOf(const Device& device, const KvSpec& spec, cons
   std::vector<KernelCost> kernels;
   std::string widths;
   for (const KernelCost& kernel : KernelCosts(device.target)) {
-    if (kernel.bits == spec.k.bits && kernel.bits == spec.v.bits) kernels.push_back(kernel);
+    const bool reads_floats = kernel.format == "fp8";
+    if (kernel.bits == spec.k.bits && kernel.bits == spec.v.bits &&
+        reads_floats == spec.k.is_float8() && reads_floats == spec.v.is_float8()) {
+      kernels.push_back(kernel);
+    }
     const std::string width = fmt::format(" {}", kernel.bits);
     if (widths.find(width) == std::string::npos) widths += width;
   }

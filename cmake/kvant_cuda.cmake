@@ -1,5 +1,6 @@
 # kvant_cuda_binaries: an ordinary target (part of ALL) that compiles src/cuda/*.cu with nvcc to
 #   <build>/cuda/<name>.ptx            for compute_80, what the PTX interpreter runs
+#   <build>/cuda/decode_fp8.compute_89.ptx  head_dim 128, by instructions that compute_80 lacks
 #   <build>/cuda/<name>.sm_<N>.cubin   what the meter reads, for each of KVANT_CUDA_ARCHITECTURES:
 #                                      all kernels for the first, those of head_dim 128 for the rest
 # and sets KVANT_CUDA_BINARY_DIR to that folder, or to nothing where they are not built. No GPU is
@@ -55,6 +56,9 @@ foreach(source ${kvant_cuda_sources})
     set(only -DKVANT_HEAD_DIM_128_ONLY)
   endforeach()
 endforeach()
+kvant_nvcc(${PROJECT_SOURCE_DIR}/src/cuda/decode_fp8.cu
+           ${KVANT_CUDA_BINARY_DIR}/decode_fp8.compute_89.ptx
+           -ptx -arch=compute_89 -DKVANT_HEAD_DIM_128_ONLY)
 # Kernels that only tests run, on the PTX interpreter.
 file(GLOB kvant_cuda_test_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/ptx/*.cu)
 foreach(source ${kvant_cuda_test_sources})

@@ -20,6 +20,7 @@ namespace kvant {
 // What a decode kernel asks of a device for each byte of codes (or f16 values).
 struct KernelCost {
   std::string name;    // "core", "tensor", "naive"
+  std::string format;  // of kvant's kernel: "f16", "int8", "int4", "int2", "fp8"
   int bits = 0;        // of a code
   int target = 0;      // machine code that was counted: 80 of sm_80
   std::string source;  // which loop, and by which compiler

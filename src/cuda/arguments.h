@@ -43,7 +43,7 @@ struct MergeArguments {
 // Grid: group_ratio x rows. Block: kBlockThreads.
 
 struct EncodeArguments {
-  const unsigned char* f16_payload;  // [pages][PagePayloadBytes(16, head_dim)]
+  const unsigned char* f16_payload;  // [pages][PagePayloadBytes(kF16Page, head_dim)]
   unsigned char* payload;            // of the coded pages; each page is written whole
   unsigned char* metadata;           // the same
   const uint32_t* from_pages;        // [grid] numbers in the f16 pool
@@ -56,7 +56,7 @@ struct EncodeArguments {
 // Grid: pages. Block: kBlockThreads.
 
 struct AppendArguments {
-  unsigned char* f16_payload;  // [pages][PagePayloadBytes(16, head_dim)]
+  unsigned char* f16_payload;  // [pages][PagePayloadBytes(kF16Page, head_dim)]
   const uint32_t* pages;       // [rows] of the open page
   const int32_t* slots;        // [rows] the token's place in it, 0 .. 63
   const float *k, *v;          // [rows][head_dim], within f16's range

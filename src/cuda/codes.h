@@ -1,7 +1,7 @@
 // How a kernel reads a side of a device page: 16 bytes a load, then fragments of 8 codes as four
-// words of halves. Codes of a weight f come as 1024 + f * code (device_page.h): the tensor-core
-// kernel multiplies them as they are and subtracts 1024 * sum(other operand) once; the kernel
-// without tensor cores takes the 1024 off exactly, half by half.
+// words of halves. Codes of int of a weight f come as 1024 + f * code (device_page.h): the
+// tensor-core kernel multiplies them as they are and subtracts 1024 * sum(other operand) once; the
+// kernel without tensor cores takes the 1024 off exactly, half by half.
 #pragma once
 
 #include "cuda/device_page.h"
@@ -17,13 +17,15 @@ inline constexpr uint32_t kMinusMagic64th = 0xcc00cc00;
 inline constexpr uint32_t k4th = 0x34003400;
 inline constexpr uint32_t k16th = 0x2c002c00;
 inline constexpr uint32_t k64th = 0x24002400;
+inline constexpr uint32_t k256th = 0x1c001c00;
 inline constexpr uint32_t kOne = 0x3c003c00;
 
-// kRowWeight: of the codes of rows g + 8 over those of rows g. kPairWeight: of the codes of pairs
-// 2, 3 over those of 0, 1.
+// What Unpack makes of a code: kWeight times its half (device_page.h), and on top of that
+// kRowWeight times in the rows g + 8 and kPairWeight times in the pairs 2, 3. MakeExact gives the
+// half itself.
 struct F16Codes {
-  static constexpr int kBits = 16, kRowWeight = 1, kPairWeight = 1;
-  static constexpr bool kCoded = false;
+  static constexpr SideCode kCode = SideCode::kF16;
+  static constexpr int kWeight = 1, kRowWeight = 1, kPairWeight = 1;
   KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
     KVANT_UNROLL
     for (int pair = 0; pair < 4; ++pair) a[pair] = words[fragment * 4 + pair];
@@ -32,8 +34,8 @@ struct F16Codes {
 };
 
 struct Int8Codes {
-  static constexpr int kBits = 8, kRowWeight = 1, kPairWeight = 1;
-  static constexpr bool kCoded = true;
+  static constexpr SideCode kCode = SideCode::kInt8;
+  static constexpr int kWeight = 1, kRowWeight = 1, kPairWeight = 1;
   KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
     KVANT_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -49,8 +51,8 @@ struct Int8Codes {
 };
 
 struct Int4Codes {
-  static constexpr int kBits = 4, kRowWeight = 16, kPairWeight = 1;
-  static constexpr bool kCoded = true;
+  static constexpr SideCode kCode = SideCode::kInt4;
+  static constexpr int kWeight = 1, kRowWeight = 16, kPairWeight = 1;
   KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
     const uint32_t low = words[fragment], high = low >> 8;
     a[0] = AndOr<0x000f000f, kMagic>(low);
@@ -67,8 +69,8 @@ struct Int4Codes {
 };
 
 struct Int2Codes {
-  static constexpr int kBits = 2, kRowWeight = 16, kPairWeight = 4;
-  static constexpr bool kCoded = true;
+  static constexpr SideCode kCode = SideCode::kInt2;
+  static constexpr int kWeight = 1, kRowWeight = 16, kPairWeight = 4;
   KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
     const uint32_t word = words[fragment / 2] >> (fragment % 2 * 8);
     a[0] = AndOr<0x00030003, kMagic>(word);
@@ -84,32 +86,71 @@ struct Int2Codes {
   }
 };
 
-template <int kBits>
-struct CodesOfBits;
+struct E4M3Codes {
+  static constexpr SideCode kCode = SideCode::kE4M3;
+  static constexpr int kWeight = kE4M3Weight, kRowWeight = 1, kPairWeight = 1;
+  KVANT_DEVICE static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    KVANT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      a[2 * i] = E4M3Halves<false>(words[fragment * 2 + i]);
+      a[2 * i + 1] = E4M3Halves<true>(words[fragment * 2 + i]);
+    }
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&a)[4]) {
+    static_assert(kWeight == 1 || kWeight == 256);
+    if constexpr (kWeight == 256) {
+      KVANT_UNROLL
+      for (int pair = 0; pair < 4; ++pair) a[pair] = HalfMul2(a[pair], k256th);
+    }
+  }
+};
+
+template <SideCode kCode>
+struct CodesOfSide;
 template <>
-struct CodesOfBits<16> {
+struct CodesOfSide<SideCode::kF16> {
   using Type = F16Codes;
 };
 template <>
-struct CodesOfBits<8> {
+struct CodesOfSide<SideCode::kInt8> {
   using Type = Int8Codes;
 };
 template <>
-struct CodesOfBits<4> {
+struct CodesOfSide<SideCode::kInt4> {
   using Type = Int4Codes;
 };
 template <>
-struct CodesOfBits<2> {
+struct CodesOfSide<SideCode::kInt2> {
   using Type = Int2Codes;
 };
-template <int kBits>
-using CodesOf = typename CodesOfBits<kBits>::Type;
+template <>
+struct CodesOfSide<SideCode::kE4M3> {
+  using Type = E4M3Codes;
+};
+
+// The codes of a page, of which both sides have the same or each its own.
+template <typename KCodes, typename VCodes>
+struct Mixed {};
+template <typename Codes>
+struct SidesOf {
+  using K = Codes;
+  using V = Codes;
+};
+template <typename KCodes, typename VCodes>
+struct SidesOf<Mixed<KCodes, VCodes>> {
+  using K = KCodes;
+  using V = VCodes;
+};
+template <typename Codes>
+inline constexpr PageCode kPageOf = {SidesOf<Codes>::K::kCode, SidesOf<Codes>::V::kCode};
+template <PageCode kPage>
+using CodesOf = Mixed<typename CodesOfSide<kPage.k>::Type, typename CodesOfSide<kPage.v>::Type>;
 
 // Calls use(fragment, a) for the fragments of a lane's stream in order, a as Unpack leaves it.
 template <typename Codes, int kDim, typename Use>
 KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use& use) {
-  constexpr int kLaneBytes = LaneBytes(Codes::kBits, kDim), kVectors = kLaneBytes / 16;
-  constexpr int kPerVector = 16 / Codes::kBits;
+  constexpr int kLaneBytes = LaneBytes(Codes::kCode, kDim), kVectors = kLaneBytes / 16;
+  constexpr int kPerVector = 16 / BitsOf(Codes::kCode);
   KVANT_UNROLL
   for (int v = 0; v < kVectors; ++v) {
     const Words4 words = Load16(side + StreamPlace(kLaneBytes, 0, v * 16) + lane * 16);

@@ -11,10 +11,14 @@ namespace kvant::cuda {
 
 template <typename Codes, int kDim, int kHeadCount>
 struct CoreDecode {
+  using K = typename SidesOf<Codes>::K;
+  using V = typename SidesOf<Codes>::V;
+  static constexpr bool kKOffsets = HasOffsets(K::kCode), kVOffsets = HasOffsets(V::kCode);
+  static constexpr bool kVScales = kVOffsets || IsByToken(V::kCode);
   static constexpr int kHeads = kHeadCount;
   static constexpr int kTiles = kDim / 16;
   static constexpr int kQueryWords = kDim / 8;  // of one lane and head
-  static constexpr int kGroups = Codes::kCoded ? VGroups(kDim) : 1;
+  static constexpr int kGroups = kVOffsets ? VGroups(kDim) : 1;
   static constexpr int kTileGroup = kVGroupChannels / 16;
   static constexpr int kChain = 8;  // terms that follow each other in one half accumulator
 
@@ -51,7 +55,7 @@ struct CoreDecode {
       for (int group = 0; group < kGroups; ++group) bias[h][group] = 0;
       KVANT_UNROLL
       for (int j = 0; j < kTiles; ++j) out[h][j][0] = out[h][j][1] = 0;
-      if constexpr (!Codes::kCoded) {
+      if constexpr (!kKOffsets) {
         KVANT_UNROLL
         for (int w = 0; w < kQueryWords; ++w) scaled_q[h][w] = Query(h, w);
       }
@@ -90,14 +94,13 @@ struct CoreDecode {
 
   // The lane's quarter of the scores of its tokens, then the sums over the four lanes: scores of
   // the lane's own block, which is block t.
-  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata,
-                          float (&own)[kHeads][2]) {
+  KVANT_DEVICE void Score(const StoredPage& stored, float (&own)[kHeads][2]) {
     float offset[kHeads] = {};
-    if constexpr (Codes::kCoded) FoldScales(metadata, offset);
+    if constexpr (kKOffsets) FoldScales(stored.k_metadata, offset);
     uint32_t chain[kHeads][2] = {}, chains[kHeads][2] = {};
-    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+    ForEachFragment<K, kDim>(stored.k, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
-      Codes::MakeExact(a);
+      K::MakeExact(a);
       KVANT_UNROLL
       for (int h = 0; h < kHeads; ++h) {
         KVANT_UNROLL
@@ -115,14 +118,29 @@ struct CoreDecode {
     });
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
-      if constexpr (Codes::kCoded) {
+      if constexpr (kKOffsets) {
         KVANT_UNROLL
         for (int mask = 1; mask < kWarpLanes; mask *= 2) offset[h] += ShuffleXor(offset[h], mask);
       }
       KVANT_UNROLL
       for (int row = 0; row < 2; ++row) own[h][row] = SumOfQuarters(h, row) * args.score_scale;
-      KVANT_UNROLL
-      for (int row = 0; row < 2; ++row) own[h][row] = Fma(offset[h], args.score_scale, own[h][row]);
+      if constexpr (kKOffsets) {
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          own[h][row] = Fma(offset[h], args.score_scale, own[h][row]);
+        }
+      }
+    }
+    if constexpr (IsByToken(K::kCode)) ScaleScores(stored.k_metadata, own);
+  }
+
+  // The lane's own two tokens are a word of the scales in TokenOrder.
+  KVANT_DEVICE void ScaleScores(const unsigned char* metadata, float (&own)[kHeads][2]) const {
+    const uint32_t scales = Load4(metadata + lane * 4);
+    KVANT_UNROLL
+    for (int h = 0; h < kHeads; ++h) {
+      own[h][0] *= LowHalf(scales);
+      own[h][1] *= HighHalf(scales);
     }
   }
 
@@ -180,9 +198,9 @@ struct CoreDecode {
   KVANT_DEVICE void FoldValues(const unsigned char* metadata, int group,
                                const float (&pair)[kHeads][2], const float (&decay)[kHeads],
                                uint32_t (&scaled)[kHeads][kTokenBlocks][2]) {
-    const int place = group * 2 * kDevicePageTokens;
+    const unsigned char* of_group = metadata + group * 2 * kDevicePageTokens;
     uint32_t scales[8];
-    LoadWords(metadata + VScalesByte(kDim) + place, t, scales);
+    LoadWords(of_group, t, scales);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       KVANT_UNROLL
@@ -192,33 +210,37 @@ struct CoreDecode {
           scaled[h][block][i] = HalfMul2(p[h][block][i], scales[2 * block + i]);
         }
       }
-      bias[h][group] *= decay[h];
     }
-    const uint32_t m = Load4(metadata + VOffsetsByte(kDim) + place + v_offset_byte);
+    if constexpr (kVOffsets) AddBias(of_group + VOffsetsByte(kDim), group, pair, decay);
+  }
+  KVANT_DEVICE void AddBias(const unsigned char* offsets, int group, const float (&pair)[kHeads][2],
+                            const float (&decay)[kHeads]) {
+    const uint32_t m = Load4(offsets + v_offset_byte);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
+      bias[h][group] *= decay[h];
       bias[h][group] = Fma(pair[h][0], LowHalf(m), bias[h][group]);
       bias[h][group] = Fma(pair[h][1], HighHalf(m), bias[h][group]);
     }
   }
 
-  KVANT_DEVICE void AddValues(const unsigned char* payload, const unsigned char* metadata,
-                              const Visible& visible, const float (&pair)[kHeads][2],
-                              const float (&decay)[kHeads]) {
+  // pair: of V with offsets, as PairUp leaves them.
+  KVANT_DEVICE void AddValues(const StoredPage& stored, const Visible& visible,
+                              const float (&pair)[kHeads][2], const float (&decay)[kHeads]) {
     uint32_t scaled[kHeads][kTokenBlocks][2] = {}, chain[kHeads][2] = {};
-    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+    ForEachFragment<V, kDim>(stored.v, lane, [&](int f, uint32_t(&a)[4]) {
       const int j = f / kTokenBlocks, block = f % kTokenBlocks;
-      if constexpr (Codes::kCoded) {
-        if (j % kTileGroup == 0 && block == 0) {
-          FoldValues(metadata, j / kTileGroup, pair, decay, scaled);
+      if constexpr (kVScales) {
+        if (j % kTileGroup == 0 && j / kTileGroup < kGroups && block == 0) {
+          FoldValues(stored.v_metadata, j / kTileGroup, pair, decay, scaled);
         }
-        Codes::MakeExact(a);
+        V::MakeExact(a);
       } else {
         visible.ClearOthers(block * 16 + 2 * t, a);
       }
       KVANT_UNROLL
       for (int h = 0; h < kHeads; ++h) {
-        const auto& b = Codes::kCoded ? scaled[h] : p[h];
+        const auto& b = kVScales ? scaled[h] : p[h];
         KVANT_UNROLL
         for (int row = 0; row < 2; ++row) {
           uint32_t& c = chain[h][row];
@@ -232,10 +254,10 @@ struct CoreDecode {
   }
 
   KVANT_DEVICE void AddPage(const Split& split, int page) {
-    const auto [payload, metadata] = StoredPage::Of<Codes::kBits, kDim>(args, split, page);
+    const StoredPage stored = StoredPage::Of<kPageOf<Codes>, kDim>(args, split, page);
     const Visible visible = Visible::Of(split, page);
     float own[kHeads][2], decay[kHeads];
-    Score(payload, metadata, own);
+    Score(stored, own);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       KVANT_UNROLL
@@ -244,8 +266,8 @@ struct CoreDecode {
       }
     }
     Softmax(own, decay);
-    if constexpr (Codes::kCoded) PairUp(own);
-    AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, own, decay);
+    if constexpr (kVOffsets) PairUp(own);
+    AddValues(stored, visible, own, decay);
   }
 
   // Sums over the lanes that share a channel (out) and over the warp (sum, bias).
@@ -283,7 +305,7 @@ struct CoreDecode {
         KVANT_UNROLL
         for (int row = 0; row < 2; ++row) {
           float value = out[h][j][row];
-          if constexpr (Codes::kCoded) value += bias[h][j / kTileGroup];
+          if constexpr (kVOffsets) value += bias[h][j / kTileGroup];
           float& place = block.out[h * kDim + j * 16 + g + row * 8];
           place = Fma(value, weight, first ? 0.0f : place);
         }

@@ -1,4 +1,4 @@
 // The decode kernels of pages of int2.
 #include "cuda/decode_kernels.h"
 
-KVANT_DECODE_KERNELS_OF(KVANT_DEFINE_DECODE_KERNEL, int2, 2)
+KVANT_DECODE_KERNELS_OF(KVANT_DEFINE_DECODE_KERNEL, int2, kInt2Page)

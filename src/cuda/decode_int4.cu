@@ -1,4 +1,4 @@
 // The decode kernels of pages of int4.
 #include "cuda/decode_kernels.h"
 
-KVANT_DECODE_KERNELS_OF(KVANT_DEFINE_DECODE_KERNEL, int4, 4)
+KVANT_DECODE_KERNELS_OF(KVANT_DEFINE_DECODE_KERNEL, int4, kInt4Page)

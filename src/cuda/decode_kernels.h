@@ -6,7 +6,8 @@
 #include "cuda/decode_mma.h"
 #include "cuda/kernel_table.h"
 
-#define KVANT_DEFINE_DECODE_KERNEL(name, bits, dim, heads, Way, count)                      \
-  KVANT_KERNEL name(kvant::cuda::DecodeArguments args) {                                    \
-    kvant::cuda::DecodeRow<kvant::cuda::Way, kvant::cuda::CodesOf<bits>, dim, count>(args); \
+#define KVANT_DEFINE_DECODE_KERNEL(name, page, dim, heads, Way, count) \
+  KVANT_KERNEL name(kvant::cuda::DecodeArguments args) {               \
+    using Codes = kvant::cuda::CodesOf<kvant::cuda::page>;             \
+    kvant::cuda::DecodeRow<kvant::cuda::Way, Codes, dim, count>(args); \
   }

@@ -5,8 +5,9 @@
 //   output  [16 channels x 8 heads]  += codes [16 channels x 16 tokens]  (p s) [16 tokens x 8]
 //
 // K's channel scales are folded into the queries once a page, V's token scales into the
-// probabilities. Codes carry the magic 1024 into the product; an accumulator therefore begins at
-// -1024 * sum(right operand), itself a product with a constant, and so do the offsets' terms. The
+// probabilities; K's token scales multiply the sums. Codes of int carry the magic 1024 into the
+// product; an accumulator therefore begins at -1024 * sum(right operand), itself a product with a
+// constant, and so do the offsets' terms. The
 // probabilities pass from columns of the first product to rows of the second by one 8 x 8
 // transposition. What is left to the CUDA cores: unpacking, the softmax and one fp32
 // multiply-add an output value and page, which also promotes and rescales.
@@ -19,10 +20,14 @@ namespace kvant::cuda {
 
 template <typename Codes, int kDim, int kColumnTiles>
 struct MmaDecode {
+  using K = typename SidesOf<Codes>::K;
+  using V = typename SidesOf<Codes>::V;
+  static constexpr bool kKOffsets = HasOffsets(K::kCode), kVOffsets = HasOffsets(V::kCode);
+  static constexpr bool kVScales = kVOffsets || IsByToken(V::kCode);
   static constexpr int kHeads = 8 * kColumnTiles;
   static constexpr int kTiles = kDim / 16;
   static constexpr int kQueryWords = kDim / 8;  // of one lane and head
-  static constexpr int kGroups = Codes::kCoded ? VGroups(kDim) : 1;
+  static constexpr int kGroups = kVOffsets ? VGroups(kDim) : 1;
   static constexpr int kTileGroup = kVGroupChannels / 16;  // channel tiles of one V group
 
   const DecodeArguments& args;
@@ -35,7 +40,7 @@ struct MmaDecode {
   uint32_t p[kTokenBlocks][2][kColumnTiles];         // transposed: head 8 n + g, two tokens
   float max[kColumnTiles][2], sum[kColumnTiles][2];  // heads 8 n + 2 t, + 1
   float bias[kGroups][kColumnTiles][2];              // sum(p * V offset)
-  Tile out[kTiles][kColumnTiles];                    // rows g + 8 times kRowWeight
+  Tile out[kTiles][kColumnTiles];  // times kWeight, rows g + 8 times kRowWeight too
 
   // Left operands of constants lie behind the queries: the compiler would make a constant anew
   // before each product, in four registers beside each other.
@@ -64,7 +69,7 @@ struct MmaDecode {
       }
       KVANT_UNROLL
       for (int j = 0; j < kTiles; ++j) out[j][n] = {};
-      if constexpr (!Codes::kCoded) {
+      if constexpr (!kKOffsets) {
         KVANT_UNROLL
         for (int w = 0; w < kQueryWords; ++w) scaled_q[n][w] = Query(n, w);
       }
@@ -76,8 +81,9 @@ struct MmaDecode {
   }
 
   // The right operand's second word counts for pairs 2, 3, whose codes weigh kPairWeight.
+  template <typename SideCodes>
   KVANT_DEVICE static uint32_t SecondPair(uint32_t halves) {
-    return Codes::kPairWeight == 4 ? HalfMul2(halves, k4th) : halves;
+    return SideCodes::kPairWeight == 4 ? HalfMul2(halves, k4th) : halves;
   }
 
   // Folds the page's K scales into the queries. start: -1024 * sum(scaled q), in all rows; offset:
@@ -95,7 +101,7 @@ struct MmaDecode {
         const uint32_t q0 = Query(n, 2 * j), q1 = Query(n, 2 * j + 1);
         AddOffsets(offsets, j, q0, q1, &even, &odd);
         const uint32_t b0 = HalfMul2(q0, scales[2 * j]);
-        const uint32_t b1 = SecondPair(HalfMul2(q1, scales[2 * j + 1]));
+        const uint32_t b1 = SecondPair<K>(HalfMul2(q1, scales[2 * j + 1]));
         start[n] = MultiplyAdd(minus_magic, b0, b1, start[n]);
         scaled_q[n][2 * j] = b0;
         scaled_q[n][2 * j + 1] = b1;
@@ -124,11 +130,10 @@ struct MmaDecode {
 
   // Fills scores with the first product: those of rows g + 8 are kRowWeight times too large, and
   // the scale and `offset` are still missing.
-  KVANT_DEVICE void Score(const unsigned char* payload, const unsigned char* metadata,
-                          float (&offset)[kColumnTiles][2]) {
+  KVANT_DEVICE void Score(const StoredPage& stored, float (&offset)[kColumnTiles][2]) {
     Tile start[kColumnTiles] = {};
-    if constexpr (Codes::kCoded) FoldScales(metadata, start, offset);
-    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+    if constexpr (kKOffsets) FoldScales(stored.k_metadata, start, offset);
+    ForEachFragment<K, kDim>(stored.k, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
       KVANT_UNROLL
       for (int n = 0; n < kColumnTiles; ++n) {
@@ -136,6 +141,21 @@ struct MmaDecode {
         c = MultiplyAdd(a, scaled_q[n][2 * j], scaled_q[n][2 * j + 1], j == 0 ? start[n] : c);
       }
     });
+    if constexpr (IsByToken(K::kCode)) ScaleScores(stored.k_metadata);
+  }
+
+  // By the tokens' scales, which are the lane's own rows as they come.
+  KVANT_DEVICE void ScaleScores(const unsigned char* metadata) {
+    const Words4 scales = Load16(metadata + g * 16);
+    KVANT_UNROLL
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      const float low = LowHalf(scales.word[block]), high = HighHalf(scales.word[block]);
+      KVANT_UNROLL
+      for (int n = 0; n < kColumnTiles; ++n) {
+        KVANT_UNROLL
+        for (int i = 0; i < 4; ++i) scores[block][n].at[i] *= i < 2 ? low : high;
+      }
+    }
   }
 
   KVANT_DEVICE void Hide(const Visible& visible) {
@@ -157,7 +177,7 @@ struct MmaDecode {
   // score. decay: of all that was summed before.
   KVANT_DEVICE void Softmax(const float (&offset)[kColumnTiles][2],
                             float (&decay)[kColumnTiles][2]) {
-    const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
+    const float scale = args.score_scale * (1.0f / K::kWeight), high_scale = scale / K::kRowWeight;
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       float shift[2];
@@ -169,7 +189,7 @@ struct MmaDecode {
           low = Max(low, scores[block][n].at[e]);
           high = Max(high, scores[block][n].at[e + 2]);
         }
-        float top = Max(low, high * (1.0f / Codes::kRowWeight));
+        float top = Max(low, high * (1.0f / K::kRowWeight));
         KVANT_UNROLL
         for (int mask = 4; mask < kWarpLanes; mask *= 2) top = Max(top, ShuffleXor(top, mask));
         top = Max(max[n][e], Fma(top, scale, offset[n][e] * scale));
@@ -198,10 +218,10 @@ struct MmaDecode {
                                const float (&decay)[kColumnTiles][2],
                                uint32_t (&scaled)[kTokenBlocks][2][kColumnTiles],
                                Tile (&start)[kColumnTiles]) {
-    const int place = group * 2 * kDevicePageTokens;
+    const unsigned char* of_group = metadata + group * 2 * kDevicePageTokens;
     uint32_t scales[8], offsets[8];
-    LoadWords(metadata + VScalesByte(kDim) + place, t, scales);
-    LoadWords(metadata + VOffsetsByte(kDim) + place, t, offsets);
+    LoadWords(of_group, t, scales);
+    LoadWords(of_group + VOffsetsByte(kDim), t, offsets);
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       Tile even = {}, odd = {};
@@ -210,7 +230,7 @@ struct MmaDecode {
         const uint32_t p0 = p[block][0][n], p1 = p[block][1][n];
         AddOffsets(offsets, block, p0, p1, &even, &odd);
         scaled[block][0][n] = HalfMul2(p0, scales[2 * block]);
-        scaled[block][1][n] = SecondPair(HalfMul2(p1, scales[2 * block + 1]));
+        scaled[block][1][n] = SecondPair<V>(HalfMul2(p1, scales[2 * block + 1]));
         start[n] = MultiplyAdd(minus_magic, scaled[block][0][n], scaled[block][1][n], start[n]);
       }
       KVANT_UNROLL
@@ -220,28 +240,43 @@ struct MmaDecode {
     }
   }
 
-  KVANT_DEVICE void AddValues(const unsigned char* payload, const unsigned char* metadata,
-                              const Visible& visible, const float (&decay)[kColumnTiles][2]) {
+  // The same where tokens have one scale and no offset: for the whole page.
+  KVANT_DEVICE void FoldTokenScales(const unsigned char* metadata,
+                                    uint32_t (&scaled)[kTokenBlocks][2][kColumnTiles]) const {
+    uint32_t scales[8];
+    LoadWords(metadata, t, scales);
+    KVANT_UNROLL
+    for (int block = 0; block < kTokenBlocks; ++block) {
+      KVANT_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        KVANT_UNROLL
+        for (int n = 0; n < kColumnTiles; ++n) {
+          scaled[block][pair][n] = HalfMul2(p[block][pair][n], scales[2 * block + pair]);
+        }
+      }
+    }
+  }
+
+  KVANT_DEVICE void AddValues(const StoredPage& stored, const Visible& visible,
+                              const float (&decay)[kColumnTiles][2]) {
     uint32_t scaled[kTokenBlocks][2][kColumnTiles] = {};
     Tile start[kColumnTiles] = {}, sums[kColumnTiles] = {};
-    ForEachFragment<Codes, kDim>(payload, lane, [&](int f, uint32_t(&a)[4]) {
+    if constexpr (IsByToken(V::kCode)) FoldTokenScales(stored.v_metadata, scaled);
+    ForEachFragment<V, kDim>(stored.v, lane, [&](int f, uint32_t(&a)[4]) {
       const int j = f / kTokenBlocks, block = f % kTokenBlocks;
-      if constexpr (Codes::kCoded) {
+      if constexpr (kVOffsets) {
         if (j % kTileGroup == 0 && block == 0) {
           for (Tile& tile : start) tile = {};
-          FoldValues(metadata, j / kTileGroup, decay, scaled, start);
+          FoldValues(stored.v_metadata, j / kTileGroup, decay, scaled, start);
         }
-      } else {
+      } else if constexpr (!kVScales) {
         visible.ClearOthers(block * 16 + 2 * t, a);
       }
       KVANT_UNROLL
       for (int n = 0; n < kColumnTiles; ++n) {
         Tile& c = sums[n];
-        const auto& b = Codes::kCoded ? scaled : p;
-        c = MultiplyAdd(a, b[block][0][n], b[block][1][n],
-                        block > 0       ? c
-                        : Codes::kCoded ? start[n]
-                                        : Tile{});
+        const auto& b = kVScales ? scaled : p;
+        c = MultiplyAdd(a, b[block][0][n], b[block][1][n], block > 0 ? c : start[n]);
         if (block + 1 < kTokenBlocks) continue;
         KVANT_UNROLL
         for (int i = 0; i < 4; ++i)
@@ -251,13 +286,13 @@ struct MmaDecode {
   }
 
   KVANT_DEVICE void AddPage(const Split& split, int page) {
-    const auto [payload, metadata] = StoredPage::Of<Codes::kBits, kDim>(args, split, page);
+    const StoredPage stored = StoredPage::Of<kPageOf<Codes>, kDim>(args, split, page);
     const Visible visible = Visible::Of(split, page);
     float offset[kColumnTiles][2] = {}, decay[kColumnTiles][2];
-    Score(payload, metadata, offset);
+    Score(stored, offset);
     if (!visible.all()) Hide(visible);
     Softmax(offset, decay);
-    AddValues(payload + SidePayloadBytes(Codes::kBits, kDim), metadata, visible, decay);
+    AddValues(stored, visible, decay);
   }
 
   // Sums of the first product's columns stand in all rows, those of the second in one lane.
@@ -274,9 +309,10 @@ struct MmaDecode {
       for (int j = 0; j < kTiles; ++j) {
         KVANT_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const float unit = i < 2 ? 1.0f : 1.0f / Codes::kRowWeight;
+          constexpr float kUnit = 1.0f / V::kWeight;
+          const float unit = i < 2 ? kUnit : kUnit / V::kRowWeight;
           float value = out[j][n].at[i] * unit;
-          if constexpr (Codes::kCoded) value += bias[j / kTileGroup][n][i % 2];
+          if constexpr (kVOffsets) value += bias[j / kTileGroup][n][i % 2];
           float& place = block.out[(head + i % 2) * kDim + j * 16 + g + i / 2 * 8];
           place = Fma(value, weights[i % 2], first ? 0.0f : place);
         }

@@ -53,8 +53,9 @@ struct Range {
   }
 };
 
-template <int kBits, int kDim, bool kIsK>
+template <SideCode kCode, int kDim, bool kIsK>
 struct SideEncoder {
+  static constexpr int kBits = BitsOf(kCode);
   static constexpr int kTiles = kDim / 16;
   static constexpr int kColumnTiles = kIsK ? kTiles : kTokenBlocks;
   static constexpr int kGroups = kIsK ? 1 : VGroups(kDim);
@@ -149,11 +150,11 @@ struct SideEncoder {
         const float value = values[row][column];
         const uint32_t code = !kIsK && args.symmetric_v != 0 ? range.CodeOfSymmetric(value, kBits)
                                                              : range.CodeOfMin(value, kBits);
-        const int bit = CodeBit(kBits, 0, row + column / 2 * 2, column % 2);
+        const int bit = CodeBit(kCode, 0, row + column / 2 * 2, column % 2);
         words[bit / 32] |= code << (bit % 32);
       }
     }
-    constexpr int kLaneBytes = LaneBytes(kBits, kDim);
+    constexpr int kLaneBytes = LaneBytes(kCode, kDim);
     if constexpr (kBits == 2) {  // half a word: its even or its odd bytes
       const int byte = fragment / 2 * 4 + fragment % 2;
       payload[StreamPlace(kLaneBytes, lane, byte)] = static_cast<unsigned char>(words[0]);
@@ -176,45 +177,46 @@ struct SideEncoder {
 };
 
 // One block a page.
-template <int kBits, int kDim>
+template <PageCode kPage, int kDim>
 KVANT_DEVICE void EncodePage(const EncodeArguments& args) {
   const int page = BlockX(), lane = LaneIndex();
   const unsigned char* source =
       args.f16_payload +
-      static_cast<int64_t>(Load4(args.from_pages + page)) * PagePayloadBytes(16, kDim);
+      static_cast<int64_t>(Load4(args.from_pages + page)) * PagePayloadBytes(kF16Page, kDim);
   const int64_t number = Load4(args.to_pages + page);
-  unsigned char* payload = args.payload + number * PagePayloadBytes(kBits, kDim);
-  unsigned char* metadata = args.metadata + number * PageMetadataBytes(kBits, kDim);
+  unsigned char* payload = args.payload + number * PagePayloadBytes(kPage, kDim);
+  unsigned char* metadata = args.metadata + number * PageMetadataBytes(kPage, kDim);
   const int first_token = static_cast<int>(Load4(args.first_tokens + page));
-  SideEncoder<kBits, kDim, true>{
+  unsigned char* v_metadata = metadata + KMetadataBytes(kPage.k, kDim);
+  SideEncoder<kPage.k, kDim, true>{
       args,        source, payload,  metadata, metadata + KOffsetsByte(kDim),
       first_token, lane,   lane / 4, lane % 4}
       .EncodeAll();
-  SideEncoder<kBits, kDim, false>{args,
-                                  source + SidePayloadBytes(16, kDim),
-                                  payload + SidePayloadBytes(kBits, kDim),
-                                  metadata + VScalesByte(kDim),
-                                  metadata + VOffsetsByte(kDim),
-                                  first_token,
-                                  lane,
-                                  lane / 4,
-                                  lane % 4}
+  SideEncoder<kPage.v, kDim, false>{args,
+                                    source + SidePayloadBytes(SideCode::kF16, kDim),
+                                    payload + SidePayloadBytes(kPage.k, kDim),
+                                    v_metadata,
+                                    v_metadata + VOffsetsByte(kDim),
+                                    first_token,
+                                    lane,
+                                    lane / 4,
+                                    lane % 4}
       .EncodeAll();
 }
 
 // Writes one token a row into its open f16 page; one block a row.
 KVANT_DEVICE void AppendToken(const AppendArguments& args) {
   const int row = BlockX(), dim = args.head_dim;
-  unsigned char* page =
-      args.f16_payload + static_cast<int64_t>(Load4(args.pages + row)) * PagePayloadBytes(16, dim);
+  unsigned char* page = args.f16_payload + static_cast<int64_t>(Load4(args.pages + row)) *
+                                               PagePayloadBytes(kF16Page, dim);
   const int token = static_cast<int>(Load4(args.slots + row));
   KVANT_LOOP
   for (int i = ThreadIndex(); i < 2 * dim; i += kBlockThreads) {
     const bool is_k = i < dim;
     const int channel = is_k ? i : i - dim;
     const float value = (is_k ? args.k : args.v)[static_cast<int64_t>(row) * dim + channel];
-    unsigned char* side = page + (is_k ? 0 : SidePayloadBytes(16, dim));
-    *reinterpret_cast<uint16_t*>(side + BitOf(is_k, 16, dim, token, channel) / 8) =
+    unsigned char* side = page + (is_k ? 0 : SidePayloadBytes(SideCode::kF16, dim));
+    *reinterpret_cast<uint16_t*>(side + BitOf(is_k, SideCode::kF16, dim, token, channel) / 8) =
         static_cast<uint16_t>(PackHalves(value, 0.0f));
   }
 }

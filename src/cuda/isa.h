@@ -45,6 +45,13 @@ struct Tile {
   float at[4];
 };
 
+// Two numbers of E4M3, each in the low byte of a half: halves of 2^-8 times their value. Seven bits
+// to the left the exponent and the mantissa stand where a half has them, the sign a place too low;
+// adding 1 there carries it up, and what the sum leaves there is cut off.
+KVANT_DEVICE uint32_t E4M3HalvesOf(uint32_t bytes) {
+  return (bytes * 128u + 0x40004000u) & 0xbf80bf80u;
+}
+
 #ifdef __CUDACC__
 
 KVANT_DEVICE int ThreadIndex() { return static_cast<int>(threadIdx.x); }
@@ -95,6 +102,32 @@ KVANT_DEVICE uint32_t HalfAdd2(uint32_t a, uint32_t b) {
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+// Bytes 0, 1 (or 2, 3) of a word, numbers of E4M3, as halves of kE4M3Weight / 256 times their
+// value, exactly. NaN is for nobody to hold: codecs saturate.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+inline constexpr int kE4M3Weight = 256;
+template <bool kUpper>
+KVANT_DEVICE uint32_t E4M3Halves(uint32_t word) {
+  uint32_t out;
+  if constexpr (kUpper) {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}"
+        : "=r"(out)
+        : "r"(word));
+  } else {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}"
+        : "=r"(out)
+        : "r"(word));
+  }
+  return out;
+}
+#else
+inline constexpr int kE4M3Weight = 1;
+template <bool kUpper>
+KVANT_DEVICE uint32_t E4M3Halves(uint32_t word) {
+  return E4M3HalvesOf(Permute < kUpper ? 0x4342 : 0x4140 > (word, 0u));
+}
+#endif
+
 KVANT_DEVICE float LowHalf(uint32_t halves) {
   float out;
   asm("{.reg .f16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}"
@@ -204,6 +237,11 @@ KVANT_DEVICE uint32_t AndOr(uint32_t word) {
 template <uint32_t kSelector>
 KVANT_DEVICE uint32_t Permute(uint32_t a, uint32_t b) {
   return simt::Permute(a, b, kSelector);
+}
+inline constexpr int kE4M3Weight = 1;
+template <bool kUpper>
+KVANT_DEVICE uint32_t E4M3Halves(uint32_t word) {
+  return E4M3HalvesOf(Permute < kUpper ? 0x4342 : 0x4140 > (word, 0u));
 }
 KVANT_DEVICE Tile MultiplyAdd(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Tile& c,
                               int line = __builtin_LINE()) {

@@ -6,59 +6,62 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "cuda/device_page.h"
 
-// X(name, bits, head_dim, heads, Way): Way<CodesOf<bits>, head_dim, ...> serves up to `heads` query
+// X(name, page, head_dim, heads, Way): Way<CodesOf<page>, head_dim, ...> serves up to `heads` query
 // heads a KV head. 16 heads of 256 channels spill: two calls of 8 read the page twice instead.
-#define KVANT_DECODE_KERNELS_OF_DIM(X, format, bits, dim)             \
-  X(kvant_decode_##format##_d##dim##_g1, bits, dim, 1, CoreDecode, 1) \
-  X(kvant_decode_##format##_d##dim##_g8, bits, dim, 8, MmaDecode, 1)
-#define KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, dim) \
-  KVANT_DECODE_KERNELS_OF_DIM(X, format, bits, dim)            \
-  X(kvant_decode_##format##_d##dim##_g16, bits, dim, 16, MmaDecode, 2)
+#define KVANT_DECODE_KERNELS_OF_DIM(X, format, page, dim)             \
+  X(kvant_decode_##format##_d##dim##_g1, page, dim, 1, CoreDecode, 1) \
+  X(kvant_decode_##format##_d##dim##_g8, page, dim, 8, MmaDecode, 1)
+#define KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, dim) \
+  KVANT_DECODE_KERNELS_OF_DIM(X, format, page, dim)            \
+  X(kvant_decode_##format##_d##dim##_g16, page, dim, 16, MmaDecode, 2)
 #if defined(KVANT_HEAD_DIM_128_ONLY)  // enough for the meter of a further target
-#define KVANT_DECODE_KERNELS_OF(X, format, bits) \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 128)
+#define KVANT_DECODE_KERNELS_OF(X, format, page) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 128)
 #elif defined(KVANT_SMALL_TILES)  // sanitized builds: whole V groups and a short one, odd tiles
-#define KVANT_DECODE_KERNELS_OF(X, format, bits)        \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 64) \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 80)
+#define KVANT_DECODE_KERNELS_OF(X, format, page)        \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 80)
 #else
-#define KVANT_DECODE_KERNELS_OF(X, format, bits)         \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 64)  \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 80)  \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 96)  \
-  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, bits, 128) \
-  KVANT_DECODE_KERNELS_OF_DIM(X, format, bits, 256)
+#define KVANT_DECODE_KERNELS_OF(X, format, page)         \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64)  \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 80)  \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 96)  \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 128) \
+  KVANT_DECODE_KERNELS_OF_DIM(X, format, page, 256)
 #endif
-#define KVANT_DECODE_KERNELS(X)       \
-  KVANT_DECODE_KERNELS_OF(X, f16, 16) \
-  KVANT_DECODE_KERNELS_OF(X, int8, 8) \
-  KVANT_DECODE_KERNELS_OF(X, int4, 4) \
-  KVANT_DECODE_KERNELS_OF(X, int2, 2)
+#define KVANT_DECODE_KERNELS(X)               \
+  KVANT_DECODE_KERNELS_OF(X, f16, kF16Page)   \
+  KVANT_DECODE_KERNELS_OF(X, int8, kInt8Page) \
+  KVANT_DECODE_KERNELS_OF(X, int4, kInt4Page) \
+  KVANT_DECODE_KERNELS_OF(X, int2, kInt2Page) \
+  KVANT_DECODE_KERNELS_OF(X, fp8, kFp8Page)
 
-// X(name, bits, head_dim): codes an f16 page.
+// X(name, page, head_dim): codes an f16 page.
 #ifdef KVANT_HEAD_DIM_128_ONLY
-#define KVANT_ENCODE_KERNELS_OF(X, format, bits) X(kvant_encode_##format##_d128, bits, 128)
+#define KVANT_ENCODE_KERNELS_OF(X, format, page) X(kvant_encode_##format##_d128, page, 128)
 #else
-#define KVANT_ENCODE_KERNELS_OF(X, format, bits) \
-  X(kvant_encode_##format##_d64, bits, 64)       \
-  X(kvant_encode_##format##_d80, bits, 80)       \
-  X(kvant_encode_##format##_d96, bits, 96)       \
-  X(kvant_encode_##format##_d128, bits, 128)     \
-  X(kvant_encode_##format##_d256, bits, 256)
+#define KVANT_ENCODE_KERNELS_OF(X, format, page) \
+  X(kvant_encode_##format##_d64, page, 64)       \
+  X(kvant_encode_##format##_d80, page, 80)       \
+  X(kvant_encode_##format##_d96, page, 96)       \
+  X(kvant_encode_##format##_d128, page, 128)     \
+  X(kvant_encode_##format##_d256, page, 256)
 #endif
-#define KVANT_ENCODE_KERNELS(X)       \
-  KVANT_ENCODE_KERNELS_OF(X, int8, 8) \
-  KVANT_ENCODE_KERNELS_OF(X, int4, 4) \
-  KVANT_ENCODE_KERNELS_OF(X, int2, 2)
+#define KVANT_ENCODE_KERNELS(X)               \
+  KVANT_ENCODE_KERNELS_OF(X, int8, kInt8Page) \
+  KVANT_ENCODE_KERNELS_OF(X, int4, kInt4Page) \
+  KVANT_ENCODE_KERNELS_OF(X, int2, kInt2Page)
 
 namespace kvant::cuda {
 
 struct KernelRow {
   const char* name;
-  int bits, head_dim;
+  PageCode page;
+  int head_dim;
   int heads;          // query heads a KV head, at most
   bool tensor_cores;  // mma m16n8k16
   // Of its loop, a lane and iteration: both sides' codes, and all bytes that global loads bring.
@@ -66,20 +69,40 @@ struct KernelRow {
   int metadata_bytes;
 };
 
-constexpr KernelRow MakeKernelRow(const char* name, int bits, int head_dim, int heads) {
-  const int per_group = heads > 1 ? 2 * 32 : 32 + 4;  // V: scales and offsets; or two offsets
-  const int k_offsets = heads > 1 ? head_dim / 2 : (head_dim / 8 + 7) / 8 * 4;
+// The format in a row's name, which is also that of its source: decode_<format>.cu.
+constexpr std::string_view FormatOf(const KernelRow& row) {
+  constexpr std::string_view kBegin = "kvant_decode_";
+  const std::string_view rest = std::string_view(row.name).substr(kBegin.size());
+  return rest.substr(0, rest.find("_d"));
+}
+
+// Metadata that a lane loads for a page. Without tensor cores it takes some of what many lanes need
+// from its neighbours.
+constexpr int KMetadataLoads(SideCode k, int head_dim, bool tensor_cores) {
+  if (HasOffsets(k)) {
+    return head_dim / 2 + (tensor_cores ? head_dim / 2 : (head_dim / 8 + 7) / 8 * 4);
+  }
+  return !IsByToken(k) ? 0 : tensor_cores ? 16 : 4;
+}
+constexpr int VMetadataLoads(SideCode v, int head_dim, bool tensor_cores) {
+  if (HasOffsets(v)) return VGroups(head_dim) * (tensor_cores ? 2 * 32 : 32 + 4);
+  return IsByToken(v) ? 32 : 0;
+}
+
+constexpr KernelRow MakeKernelRow(const char* name, PageCode page, int head_dim, int heads) {
+  const bool tensor_cores = heads > 1;
   return {name,
-          bits,
+          page,
           head_dim,
           heads,
-          heads > 1,
-          2 * LaneBytes(bits, head_dim),
-          bits == 16 ? 0 : head_dim / 2 + k_offsets + VGroups(head_dim) * per_group};
+          tensor_cores,
+          LaneBytes(page.k, head_dim) + LaneBytes(page.v, head_dim),
+          KMetadataLoads(page.k, head_dim, tensor_cores) +
+              VMetadataLoads(page.v, head_dim, tensor_cores)};
 }
 
 inline constexpr KernelRow kDecodeKernels[] = {
-#define KVANT_ROW(name, bits, dim, heads, Way, count) MakeKernelRow(#name, bits, dim, heads),
+#define KVANT_ROW(name, page, dim, heads, Way, count) MakeKernelRow(#name, page, dim, heads),
     KVANT_DECODE_KERNELS(KVANT_ROW)
 #undef KVANT_ROW
 };

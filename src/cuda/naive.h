@@ -40,7 +40,7 @@ struct NaiveScores {
   template <typename Visit>
   KVANT_DEVICE void Page(int page, const Visit& visit) const {
     const unsigned char* metadata =
-        args.metadata + static_cast<int64_t>(page) * PageMetadataBytes(4, kDim);
+        args.metadata + static_cast<int64_t>(page) * PageMetadataBytes(kInt4Page, kDim);
     float scales[kTiles][4], offsets[kTiles][4];
     KVANT_UNROLL
     for (int j = 0; j < kTiles; ++j) {
@@ -53,7 +53,7 @@ struct NaiveScores {
       }
     }
     const unsigned char* payload =
-        args.payload + static_cast<int64_t>(page) * PagePayloadBytes(4, kDim) + lane * 16;
+        args.payload + static_cast<int64_t>(page) * PagePayloadBytes(kInt4Page, kDim) + lane * 16;
     float* out = args.scores + page * kDevicePageTokens + g;
     KVANT_UNROLL
     for (int block = 0; block < kTokenBlocks; ++block) {

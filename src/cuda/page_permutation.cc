@@ -1,8 +1,8 @@
 #include "cuda/page_permutation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/float16.h"
@@ -15,24 +15,50 @@ namespace {
 
 using namespace cuda;  // of the device page's places
 
-bool IsPlain(const Format& f, int bits) {
+bool IsPlain(const Format& f) {
   Format plain;
   plain.levels = Levels::kUniform;
-  plain.bits = bits;
+  plain.bits = f.bits;
   plain.axis = f.axis;
   plain.group = f.group;
   plain.offset = f.offset;
-  return f == plain && (bits == 8 || bits == 4 || bits == 2);
+  return f == plain;
 }
 
 bool IsKFormat(const SideLayout& k) {
-  return IsPlain(k.format, k.format.bits) && k.format.axis == Axis::kChannel && k.group == 64 &&
+  return IsPlain(k.format) && k.format.axis == Axis::kChannel && k.group == 64 &&
          k.format.offset == Offset::kMin;
 }
 bool IsVFormat(const SideLayout& v) {
-  return IsPlain(v.format, v.format.bits) && v.format.axis == Axis::kToken &&
+  return IsPlain(v.format) && v.format.axis == Axis::kToken &&
          (v.group == kVGroupChannels || v.group == v.head_dim) &&
          (v.format.offset == Offset::kMin || v.format.offset == Offset::kNone);
+}
+
+// Nothing where no kernel reads such a side.
+std::optional<SideCode> CodeOf(const SideLayout& s) {
+  if (s.format == kFormatF16) return SideCode::kF16;
+  if (s.format.levels == Levels::kE4M3) return SideCode::kE4M3;
+  if (s.side == Side::kK ? !IsKFormat(s) : !IsVFormat(s)) return std::nullopt;
+  switch (s.format.bits) {
+    case 8:
+      return SideCode::kInt8;
+    case 4:
+      return SideCode::kInt4;
+    case 2:
+      return SideCode::kInt2;
+    default:
+      return std::nullopt;
+  }
+}
+std::optional<PageCode> CodeOf(const PageLayout& layout) {
+  constexpr PageCode kPages[] = {kF16Page, kInt8Page, kInt4Page, kInt2Page, kFp8Page};
+  const std::optional<SideCode> k = CodeOf(layout.k), v = CodeOf(layout.v);
+  if (!k || !v) return std::nullopt;
+  const PageCode code = {*k, *v};
+  return std::find(std::begin(kPages), std::end(kPages), code) != std::end(kPages)
+             ? std::optional(code)
+             : std::nullopt;
 }
 
 // Visits the codes (or halves) of a side: visit(token, channel, first bit in the side's payload).
@@ -40,7 +66,7 @@ template <typename Visit>
 void ForEachCode(const SideLayout& s, const Visit& visit) {
   for (int token = 0; token < kDevicePageTokens; ++token) {
     for (int channel = 0; channel < s.head_dim; ++channel) {
-      visit(token, channel, BitOf(s.side == Side::kK, s.format.bits, s.head_dim, token, channel));
+      visit(token, channel, BitOf(s.side == Side::kK, *CodeOf(s), s.head_dim, token, channel));
     }
   }
 }
@@ -65,44 +91,71 @@ void UnpackCodes(const SideLayout& s, const std::byte* payload, std::byte* store
   });
 }
 
-// Visits the scales: visit(stored place of the scale, device place, device place of its offset).
+// Visits the scales of a side: visit(place in the stored side, in the device's, there of the
+// offset).
 template <typename Visit>
-void ForEachScale(const PageLayout& layout, const Visit& visit) {
-  const int dim = layout.k.head_dim;
-  for (int c = 0; c < dim; ++c) {
-    visit(layout.k, c * 2, PairOrder(dim / 16, c) * 2,
-          KOffsetsByte(dim) + OffsetOrder(dim / 16, c) * 2);
+void ForEachScale(const SideLayout& s, const Visit& visit) {
+  const int dim = s.head_dim;
+  const SideCode code = *CodeOf(s);
+  if (IsByToken(code)) {
+    for (int token = 0; token < kDevicePageTokens; ++token) {
+      const int order = s.side == Side::kK ? TokenOrder(token) : PairOrder(kTokenBlocks, token);
+      visit(ScaleByte(s, token, 0), order * 2, 0);
+    }
+    return;
   }
-  for (int group = 0; group < VGroups(dim); ++group) {
+  if (s.side == Side::kK) {
+    for (int c = 0; HasOffsets(code) && c < dim; ++c) {
+      visit(c * 2, PairOrder(dim / 16, c) * 2, KOffsetsByte(dim) + OffsetOrder(dim / 16, c) * 2);
+    }
+    return;
+  }
+  for (int group = 0; HasOffsets(code) && group < VGroups(dim); ++group) {
     const int base = group * 2 * kDevicePageTokens;
     for (int token = 0; token < kDevicePageTokens; ++token) {
-      const int stored_group = layout.v.channel_groups == 1 ? 0 : group;
-      visit(layout.v, layout.v_offset_bytes + ScaleByte(layout.v, token, stored_group),
-            VScalesByte(dim) + base + PairOrder(kTokenBlocks, token) * 2,
+      visit(ScaleByte(s, token, s.channel_groups == 1 ? 0 : group),
+            base + PairOrder(kTokenBlocks, token) * 2,
             VOffsetsByte(dim) + base + OffsetOrder(kTokenBlocks, token) * 2);
     }
   }
 }
 
-Status PackScales(const PageLayout& layout, const std::byte* stored, std::byte* metadata) {
+// A device's scale over the stored one.
+float ScaleFactorOf(const SideLayout& s) { return *CodeOf(s) == SideCode::kE4M3 ? 256.0f : 1.0f; }
+
+Status PackOffset(const SideLayout& s, uint16_t scale, const std::byte* stored, std::byte* offset) {
+  if (s.format.offset == Offset::kMin) {
+    StoreU16(offset, LoadU16(stored + s.offsets_from_scales));
+    return Status::Ok();
+  }
+  const float exact = 0.0f - F16ToF32(scale) * static_cast<float>(1 << (s.format.bits - 1));
+  const uint16_t half = F32ToF16(exact);
+  StoreU16(offset, half);
+  if (F16ToF32(half) == exact) return Status::Ok();
+  return Status::Unsupported("a scale of " + std::to_string(F16ToF32(scale)) +
+                             " makes an offset of " + std::to_string(exact) +
+                             ", which f16 does not hold");
+}
+
+Status PackScales(const SideLayout& s, const std::byte* stored, std::byte* metadata) {
   Status status;
-  ForEachScale(layout, [&](const SideLayout& s, int from, int scale_at, int offset_at) {
+  ForEachScale(s, [&](int from, int scale_at, int offset_at) {
     const uint16_t scale = LoadU16(stored + from);
-    StoreU16(metadata + scale_at, scale);
-    if (s.format.offset == Offset::kMin) {
-      StoreU16(metadata + offset_at, LoadU16(stored + from + s.offsets_from_scales));
-      return;
-    }
-    const float offset = 0.0f - F16ToF32(scale) * static_cast<float>(1 << (s.format.bits - 1));
-    const uint16_t half = F32ToF16(offset);
-    if (F16ToF32(half) != offset && status.ok()) {
-      status = Status::Unsupported("a scale of " + std::to_string(F16ToF32(scale)) +
-                                   " makes an offset of " + std::to_string(offset) +
-                                   ", which f16 does not hold");
-    }
-    StoreU16(metadata + offset_at, half);
+    StoreU16(metadata + scale_at, F32ToF16(F16ToF32(scale) * ScaleFactorOf(s)));
+    if (!HasOffsets(*CodeOf(s))) return;
+    const Status offset = PackOffset(s, scale, stored + from, metadata + offset_at);
+    if (status.ok()) status = offset;
   });
   return status;
+}
+void UnpackScales(const SideLayout& s, const std::byte* metadata, std::byte* stored) {
+  ForEachScale(s, [&](int to, int scale_at, int offset_at) {
+    const float scale = F16ToF32(LoadU16(metadata + scale_at)) / ScaleFactorOf(s);
+    StoreU16(stored + to, F32ToF16(scale));
+    if (HasOffsets(*CodeOf(s)) && s.format.offset == Offset::kMin) {
+      StoreU16(stored + to + s.offsets_from_scales, LoadU16(metadata + offset_at));
+    }
+  });
 }
 
 Status CheckSizes(const PageLayout& layout, size_t stored, size_t payload, size_t metadata) {
@@ -126,18 +179,16 @@ Result<DevicePageBytes> DevicePageBytesOf(const PageLayout& layout) {
     return Status::Unsupported("no device kernel reads heads of " + std::to_string(dim) +
                                " channels, only of 64, 80, 96, 128 and 256");
   }
-  const int bits = layout.k.format.bits;
-  const bool f16 = layout.k.format == kFormatF16 && layout.v.format == kFormatF16;
-  const bool coded = IsKFormat(layout.k) && IsVFormat(layout.v) && bits == layout.v.format.bits;
-  if (layout.tokens != kDevicePageTokens || (!f16 && !coded)) {
+  const std::optional<PageCode> code = CodeOf(layout);
+  if (layout.tokens != kDevicePageTokens || !code) {
     return Status::Unsupported("no device kernel reads pages of " + std::to_string(layout.tokens) +
                                " tokens of " + FormatSpec(layout.k.format) + " and " +
                                FormatSpec(layout.v.format) +
-                               ", only of 64 tokens of f16, or int8, int4 or int2 on both sides, K "
-                               "as int4:channel:g64:min, "
+                               ", only of 64 tokens of f16, fp8_e4m3, or int8, int4 or int2 on "
+                               "both sides, K as int4:channel:g64:min, "
                                "V as int4:token:g64:min, int4:token:min or int4:token:none");
   }
-  return DevicePageBytes{PagePayloadBytes(bits, dim), PageMetadataBytes(bits, dim)};
+  return DevicePageBytes{PagePayloadBytes(*code, dim), PageMetadataBytes(*code, dim)};
 }
 
 Status PackDevicePage(const PageLayout& layout, std::span<const std::byte> stored,
@@ -146,9 +197,10 @@ Status PackDevicePage(const PageLayout& layout, std::span<const std::byte> store
   std::fill(payload.begin(), payload.end(), std::byte{0});
   PackCodes(layout.k, stored.data(), payload.data());
   PackCodes(layout.v, stored.data() + layout.v_offset_bytes,
-            payload.data() + SidePayloadBytes(layout.k.format.bits, layout.k.head_dim));
-  if (layout.k.format.is_float()) return Status::Ok();
-  return PackScales(layout, stored.data(), metadata.data());
+            payload.data() + SidePayloadBytes(*CodeOf(layout.k), layout.k.head_dim));
+  KVANT_RETURN_IF_ERROR(PackScales(layout.k, stored.data(), metadata.data()));
+  return PackScales(layout.v, stored.data() + layout.v_offset_bytes,
+                    metadata.data() + KMetadataBytes(*CodeOf(layout.k), layout.k.head_dim));
 }
 
 Status UnpackDevicePage(const PageLayout& layout, std::span<const std::byte> payload,
@@ -156,15 +208,11 @@ Status UnpackDevicePage(const PageLayout& layout, std::span<const std::byte> pay
   KVANT_RETURN_IF_ERROR(CheckSizes(layout, stored.size(), payload.size(), metadata.size()));
   std::fill(stored.begin(), stored.end(), std::byte{0});
   UnpackCodes(layout.k, payload.data(), stored.data());
-  UnpackCodes(layout.v, payload.data() + SidePayloadBytes(layout.k.format.bits, layout.k.head_dim),
+  UnpackCodes(layout.v, payload.data() + SidePayloadBytes(*CodeOf(layout.k), layout.k.head_dim),
               stored.data() + layout.v_offset_bytes);
-  if (layout.k.format.is_float()) return Status::Ok();
-  ForEachScale(layout, [&](const SideLayout& s, int to, int scale_at, int offset_at) {
-    StoreU16(stored.data() + to, LoadU16(metadata.data() + scale_at));
-    if (s.format.offset == Offset::kMin) {
-      StoreU16(stored.data() + to + s.offsets_from_scales, LoadU16(metadata.data() + offset_at));
-    }
-  });
+  UnpackScales(layout.k, metadata.data(), stored.data());
+  UnpackScales(layout.v, metadata.data() + KMetadataBytes(*CodeOf(layout.k), layout.k.head_dim),
+               stored.data() + layout.v_offset_bytes);
   return Status::Ok();
 }
 

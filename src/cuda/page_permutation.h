@@ -16,8 +16,9 @@ struct DevicePageBytes {
 };
 
 // kUnsupported where the kernels do not read such a page, in one sentence. They read heads of 64,
-// 80, 96, 128 and 256 channels, pages of 64 tokens, the same bits on both sides:
+// 80, 96, 128 and 256 channels, pages of 64 tokens, the same kind of codes on both sides:
 //   f16
+//   fp8_e4m3
 //   K int8, int4, int2 along channels in groups of 64 tokens with min
 //   V int8, int4, int2 along tokens in groups of 64 or of the whole head, with min or symmetric
 Result<DevicePageBytes> DevicePageBytesOf(const PageLayout& layout);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/unaligned.h"
 #include "codec/code_place.h"
 #include "codec/test_pages.h"
 #include "cuda/device_page.h"
@@ -17,6 +18,9 @@ namespace kvant {
 namespace {
 
 constexpr int kHeadDims[] = {64, 80, 96, 128, 256};
+constexpr cuda::SideCode kSideCodes[] = {cuda::SideCode::kF16, cuda::SideCode::kInt8,
+                                         cuda::SideCode::kInt4, cuda::SideCode::kInt2,
+                                         cuda::SideCode::kE4M3};
 
 struct Page {
   PageLayout layout;
@@ -46,17 +50,22 @@ Page MakePage(const std::string& k, const std::string& v, int head_dim) {
 
 TEST(DevicePage, PlacesAreBijections) {
   for (const int dim : kHeadDims) {
-    for (const int bits : {16, 8, 4, 2}) {
+    for (const cuda::SideCode code : kSideCodes) {
+      const int bits = cuda::BitsOf(code);
       std::set<int> places, v_places;
       for (int i = 0; i < 64 * dim; ++i) {
-        places.insert(cuda::BitOf(true, bits, dim, i / dim, i % dim));
-        v_places.insert(cuda::BitOf(false, bits, dim, i / dim, i % dim));
+        places.insert(cuda::BitOf(true, code, dim, i / dim, i % dim));
+        v_places.insert(cuda::BitOf(false, code, dim, i / dim, i % dim));
       }
       EXPECT_EQ(v_places, places);
       EXPECT_EQ(std::ssize(places), 64 * dim) << bits << " bits, " << dim;
       EXPECT_EQ(*places.begin(), 0);
       EXPECT_EQ(*places.rbegin(), (64 * dim - 1) * bits);
     }
+    std::set<int> token_scales;
+    for (int token = 0; token < 64; ++token) token_scales.insert(cuda::TokenOrder(token));
+    EXPECT_EQ(std::ssize(token_scales), 64);
+    EXPECT_EQ(*token_scales.rbegin(), 63);
     for (const int tiles : {dim / 16, 4}) {
       std::set<int> scales, offsets;
       for (int i = 0; i < tiles * 16; ++i) {
@@ -75,7 +84,8 @@ TEST(DevicePage, GivesTheStoredBytesBack) {
                             {"int8:channel:g64:min", "int8:token:none"},
                             {"int4:channel:g64:min", "int4:token:g64:min"},
                             {"int4:channel:g64:min", "int4:token:min"},
-                            {"int2:channel:g64:min", "int2:token:g64:min"}};
+                            {"int2:channel:g64:min", "int2:token:g64:min"},
+                            {"fp8_e4m3", "fp8_e4m3"}};
   for (const auto& pair : pairs) {
     for (const int dim : kHeadDims) {
       const Page page = MakePage(pair[0], pair[1], dim);
@@ -106,9 +116,27 @@ TEST(DevicePage, AKnownCodeLiesWhereTheHeaderSays) {
   // 1: pair 3, half 0 of fragment 1: nibble 3 of the second word of lane 5.
   const int v_code =
       LoadCode(page.layout.v, page.stored.data() + page.layout.v_offset_bytes, 26, 9);
-  const int v_side = cuda::SidePayloadBytes(4, 128);
+  const int v_side = cuda::SidePayloadBytes(cuda::SideCode::kInt4, 128);
   EXPECT_EQ(static_cast<int>(page.payload[static_cast<size_t>(v_side + 5 * 16 + 4 + 1)]) >> 4,
             v_code);
+}
+
+// By hand: of K, token 9 is row 1 + 8 of token block 0, so its scale is the second of the first
+// word of g = 1; channel 3 is byte 3 of word 0 of lane 5. Of V, token 18 is column 2 t of t = 1 of
+// block 1: half 0 of the third of the four words that t loads at once. Scales come 256 times as
+// large.
+TEST(DevicePage, AKnownScaleOfFp8LiesWhereTheHeaderSays) {
+  const Page page = MakePage("fp8_e4m3", "fp8_e4m3", 128);
+  const PageLayout& layout = page.layout;
+  EXPECT_EQ(static_cast<int>(page.payload[5 * 16 + 3]),
+            LoadCode(layout.k, page.stored.data(), 9, 3));
+  const auto scale_of = [&](const SideLayout& s, int side_at, int token) {
+    return 256 * F16ToF32(LoadU16(page.stored.data() + side_at + ScaleByte(s, token, 0)));
+  };
+  const auto device_scale = [&](int at) { return F16ToF32(LoadU16(page.metadata.data() + at)); };
+  EXPECT_EQ(device_scale(1 * 16 + 2), scale_of(layout.k, 0, 9));
+  EXPECT_EQ(device_scale(128 + 1 * 16 + 2 * 4), scale_of(layout.v, layout.v_offset_bytes, 18));
+  EXPECT_GT(device_scale(2), 0.0f);
 }
 
 TEST(DevicePage, RefusesWhatNoKernelReads) {
@@ -120,6 +148,8 @@ TEST(DevicePage, RefusesWhatNoKernelReads) {
   EXPECT_NE(refused("f16", "f16", 72, 64).find("72 channels"), std::string::npos);
   EXPECT_NE(refused("int4", "int8", 64, 64).find("int8"), std::string::npos);
   EXPECT_NE(refused("int3", "int3", 64, 64).find("int3"), std::string::npos);
+  EXPECT_NE(refused("fp8_e5m2", "fp8_e5m2", 64, 64).find("fp8_e5m2"), std::string::npos);
+  EXPECT_NE(refused("fp8_e4m3", "int8", 64, 64), "");
   EXPECT_NE(refused("int4:channel:g32:min", "int4", 64, 64), "");
   EXPECT_NE(refused("int4:channel:g128:min", "int4", 64, 128).find("128 tokens"),
             std::string::npos);

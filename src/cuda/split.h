@@ -28,15 +28,17 @@ struct Split {
   }
 };
 
-// Where page `page` of the split's row lies.
+// Where the sides of page `page` of the split's row lie.
 struct StoredPage {
-  const unsigned char *payload, *metadata;
+  const unsigned char *k, *v, *k_metadata, *v_metadata;
 
-  template <int kBits, int kDim>
+  template <PageCode kPage, int kDim>
   KVANT_DEVICE static StoredPage Of(const DecodeArguments& args, const Split& split, int page) {
     const auto number = static_cast<int64_t>(Load4(split.table + page));
-    return {args.payload + number * PagePayloadBytes(kBits, kDim),
-            args.metadata + number * PageMetadataBytes(kBits, kDim)};
+    const unsigned char* k = args.payload + number * PagePayloadBytes(kPage, kDim);
+    const unsigned char* metadata = args.metadata + number * PageMetadataBytes(kPage, kDim);
+    return {k, k + SidePayloadBytes(kPage.k, kDim), metadata,
+            metadata + KMetadataBytes(kPage.k, kDim)};
   }
 };
 

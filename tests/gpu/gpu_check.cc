@@ -98,13 +98,13 @@ void Launch(CUfunction kernel, int grid_x, int grid_y, Arguments args) {
 }
 
 std::string SourceOf(const cuda::KernelRow& row) {
-  return row.bits == 16 ? "decode_f16" : "decode_int" + std::to_string(row.bits);
+  return "decode_" + std::string(cuda::FormatOf(row));
 }
 
 // The largest error in units of its bound.
 double WorstOf(Kernels* kernels, const cuda::KernelRow& row, int heads) {
   constexpr int kSplits = 2, kRows = simt::DecodeWorld::kRows;
-  const simt::DecodeWorld world(row.bits, row.head_dim, heads, {{5, 257}, {130, 191}}, 1);
+  const simt::DecodeWorld world(row.page, row.head_dim, heads, {{5, 257}, {130, 191}}, 1);
   const simt::Expected expected = simt::DecodeBound(world, row.tensor_cores).Make();
   std::vector<float> out(expected.value.size());
   const DeviceArray payload(world.payload), metadata(world.metadata), table(world.table);
@@ -139,9 +139,9 @@ void Time(Kernels* kernels, const cuda::KernelRow& row) {
   const size_t heads = static_cast<size_t>(kRows * row.heads),
                dim = static_cast<size_t>(row.head_dim);
   const size_t payload_bytes =
-      pages * static_cast<size_t>(cuda::PagePayloadBytes(row.bits, row.head_dim));
+      pages * static_cast<size_t>(cuda::PagePayloadBytes(row.page, row.head_dim));
   const size_t metadata_bytes =
-      pages * static_cast<size_t>(cuda::PageMetadataBytes(row.bits, row.head_dim));
+      pages * static_cast<size_t>(cuda::PageMetadataBytes(row.page, row.head_dim));
   std::vector<uint32_t> numbers(pages);
   for (size_t i = 0; i < pages; ++i) numbers[i] = static_cast<uint32_t>(i * 97 % pages);
   const DeviceArray table(numbers);

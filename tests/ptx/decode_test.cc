@@ -38,11 +38,11 @@ void ExpectSameBits(const simt::Decoded& a, const simt::Decoded& b) {
   EXPECT_TRUE(std::none_of(a.out.begin(), a.out.end(), [](float x) { return std::isnan(x); }));
 }
 
-void ExpectTheShimsBits(const simt::DecodeKernel& kernel) {
+void ExpectTheShimsBits(const simt::DecodeKernel& kernel, const std::string& file) {
   const cuda::KernelRow& row = kernel.row;
-  const simt::DecodeWorld world(row.bits, row.head_dim, row.heads, simt::kRanges, 1);
+  const simt::DecodeWorld world(row.page, row.head_dim, row.heads, simt::kRanges, 1);
   const DecodeInputs in = InputsOf(world);
-  const PtxDecoded by_ptx = DecodeByPtx(PtxOf(FileOfKernel(row.name)), row.name, in);
+  const PtxDecoded by_ptx = DecodeByPtx(PtxOf(file), row.name, in);
   ASSERT_EQ(by_ptx.fault, "");
   const simt::Decoded by_shim = simt::Decode(kernel.thread, world, {});
   ASSERT_EQ(by_shim.fault, "");
@@ -56,17 +56,29 @@ TEST_P(PtxDecode, GivesTheShimsBits) {
   KVANT_SKIP_WITHOUT_PTX();
   for (const simt::DecodeKernel& kernel : simt::kDecodeKernels) {
     SCOPED_TRACE(kernel.row.name);
-    if (FileOfKernel(kernel.row.name) == GetParam()) ExpectTheShimsBits(kernel);
+    if (FileOfKernel(kernel.row.name) == GetParam()) ExpectTheShimsBits(kernel, GetParam());
   }
 }
 INSTANTIATE_TEST_SUITE_P(Ptx, PtxDecode, testing::ValuesIn(DecodeFiles()), NameOfFile);
+
+// From sm_89 on E4M3 is converted by an instruction, to halves 256 times as large.
+TEST(PtxDecodeOfSm89, GivesTheShimsBits) {
+  KVANT_SKIP_WITHOUT_PTX();
+  const std::string file = "decode_fp8.compute_89";
+  EXPECT_NE(PtxText(file).find("cvt.rn.f16x2.e4m3x2"), std::string::npos);
+  for (const simt::DecodeKernel& kernel : simt::kDecodeKernels) {
+    SCOPED_TRACE(kernel.row.name);
+    const bool is_there = kernel.row.page == cuda::kFp8Page && kernel.row.head_dim == 128;
+    if (is_there) ExpectTheShimsBits(kernel, file);
+  }
+}
 
 using simt::KernelNamed;
 
 TEST(PtxDecodeSchedules, GiveTheSameBits) {
   KVANT_SKIP_WITHOUT_PTX();
   const std::string name = "kvant_decode_int4_d64_g8";
-  const simt::DecodeWorld world(4, 64, 8, simt::kRanges, 2);
+  const simt::DecodeWorld world(cuda::kInt4Page, 64, 8, simt::kRanges, 2);
   const DecodeInputs in = InputsOf(world);
   const PtxModule& module = PtxOf("decode_int4");
   const PtxDecoded first = DecodeByPtx(module, name, in);
@@ -141,7 +153,7 @@ TEST(PtxBarriers, AreAllNeeded) {
   const std::string barrier = "bar.sync \t0;";
   for (const std::string name : {"kvant_decode_int4_d64_g1", "kvant_decode_int4_d64_g8"}) {
     const simt::DecodeKernel& kernel = KernelNamed(name);
-    const simt::DecodeWorld world(kernel.row.bits, kernel.row.head_dim, kernel.row.heads,
+    const simt::DecodeWorld world(kernel.row.page, kernel.row.head_dim, kernel.row.heads,
                                   simt::kRanges, 4);
     const DecodeInputs in = InputsOf(world);
     size_t count = 1;
@@ -191,6 +203,8 @@ const Plant kPlants[] = {
      [](std::string* text) { return SwapOperands(text, "cvt.rn.f16x2.f32", 1, 2); }},
     {"PrmtOperands", "kvant_decode_int8_d64_g1",
      [](std::string* text) { return SwapOperands(text, "prmt.b32", 1, 2); }},
+    {"ByteOrderOfE4M3", "kvant_decode_fp8_d64_g8",
+     [](std::string* text) { return ReplaceAll(text, "17218;", "16960;"); }},  // 0x4342, 0x4240
     {"LoadOrder", "kvant_decode_int4_d64_g8",
      [](std::string* text) { return SwapOperands(text, "ld.global.nc.v4.u32", 1, 2); }},
 };
@@ -201,7 +215,7 @@ TEST_P(PtxPlants, AreCaught) {
   KVANT_SKIP_WITHOUT_PTX();
   const Plant& plant = GetParam();
   const simt::DecodeKernel& kernel = KernelNamed(plant.kernel);
-  const simt::DecodeWorld world(kernel.row.bits, kernel.row.head_dim, kernel.row.heads,
+  const simt::DecodeWorld world(kernel.row.page, kernel.row.head_dim, kernel.row.heads,
                                 simt::kRanges, 3);
   const DecodeInputs in = InputsOf(world);
   const std::string text =

@@ -35,9 +35,9 @@ void Print(const std::string& kernel, const Traffic& traffic) {
 Counts DecodeCounts(const cuda::KernelRow& row) {
   constexpr int kPages = kTokens / cuda::kDevicePageTokens;
   std::vector<std::byte> payload(
-      static_cast<size_t>(kPages * cuda::PagePayloadBytes(row.bits, row.head_dim)));
+      static_cast<size_t>(kPages * cuda::PagePayloadBytes(row.page, row.head_dim)));
   std::vector<std::byte> metadata(
-      static_cast<size_t>(kPages * cuda::PageMetadataBytes(row.bits, row.head_dim)));
+      static_cast<size_t>(kPages * cuda::PageMetadataBytes(row.page, row.head_dim)));
   std::vector<uint32_t> table(kPages);
   std::iota(table.rbegin(), table.rend(), 0u);
   const std::vector<cuda::TokenRange> ranges = {{0, kTokens}};
@@ -61,8 +61,8 @@ void ExpectNothingWasted(const cuda::KernelRow& row) {
   const Traffic payload = LoadsOf(counts, {"payload"});
   Print(row.name, pools);
   constexpr int kPages = kTokens / cuda::kDevicePageTokens;
-  const auto page_bytes = static_cast<uint64_t>(cuda::PagePayloadBytes(row.bits, row.head_dim) +
-                                                cuda::PageMetadataBytes(row.bits, row.head_dim));
+  const auto page_bytes = static_cast<uint64_t>(cuda::PagePayloadBytes(row.page, row.head_dim) +
+                                                cuda::PageMetadataBytes(row.page, row.head_dim));
   EXPECT_EQ(pools.bytes, kPages * page_bytes) << "every byte is used";
   EXPECT_EQ(payload.request_bytes, payload.bytes) << "and no code is asked for twice";
   EXPECT_EQ(payload.fetched_per_request_byte(), 1.0) << "nor by part of a sector";

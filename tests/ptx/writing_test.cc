@@ -30,11 +30,11 @@ std::vector<unsigned char> RandomHalves(int bytes) {
 TEST(PtxEncode, GivesTheShimsPages) {
   KVANT_SKIP_WITHOUT_PTX();
   for (const simt::EncodeKernel& kernel : simt::kEncodeKernels) {
-    const auto f16 = RandomHalves(cuda::PagePayloadBytes(16, kernel.head_dim));
+    const auto f16 = RandomHalves(cuda::PagePayloadBytes(cuda::kF16Page, kernel.head_dim));
     const auto payload_bytes =
-        static_cast<size_t>(cuda::PagePayloadBytes(kernel.bits, kernel.head_dim));
+        static_cast<size_t>(cuda::PagePayloadBytes(kernel.page, kernel.head_dim));
     const auto metadata_bytes =
-        static_cast<size_t>(cuda::PageMetadataBytes(kernel.bits, kernel.head_dim));
+        static_cast<size_t>(cuda::PageMetadataBytes(kernel.page, kernel.head_dim));
     std::vector<unsigned char> shim_payload(payload_bytes), shim_metadata(metadata_bytes);
     std::vector<unsigned char> payload(payload_bytes), metadata(metadata_bytes);
     const std::vector<uint32_t> page = {0};
@@ -66,7 +66,7 @@ TEST(PtxAppend, GivesTheShimsPage) {
   constexpr int kDim = 128;
   std::vector<float> k(kDim), v(kDim);
   for (size_t i = 0; i < kDim; ++i) k[i] = MixUnit(i), v[i] = -MixUnit(i + kDim);
-  std::vector<unsigned char> shim_payload(cuda::PagePayloadBytes(16, kDim), 0xee);
+  std::vector<unsigned char> shim_payload(cuda::PagePayloadBytes(cuda::kF16Page, kDim), 0xee);
   std::vector<unsigned char> payload = shim_payload;
   const std::vector<uint32_t> pages = {0};
   const std::vector<int32_t> slots = {37};
@@ -112,11 +112,11 @@ TEST(PtxNaive, ScoresAreTheShims) {
   KVANT_SKIP_WITHOUT_PTX();
   constexpr int kPages = 5;
   constexpr int kDim = 128;
-  std::vector<unsigned char> payload(kPages * cuda::PagePayloadBytes(4, kDim));
+  std::vector<unsigned char> payload(kPages * cuda::PagePayloadBytes(cuda::kInt4Page, kDim));
   for (size_t i = 0; i < payload.size(); ++i) {
     payload[i] = static_cast<unsigned char>(256 * MixUnit(i));
   }
-  const auto metadata = RandomHalves(kPages * cuda::PageMetadataBytes(4, kDim));
+  const auto metadata = RandomHalves(kPages * cuda::PageMetadataBytes(cuda::kInt4Page, kDim));
   std::vector<float> query(kDim);
   for (size_t i = 0; i < kDim; ++i) query[i] = MixUnit(i + 7);
   std::vector<float> shim_scores(kPages * 64), scores(kPages * 64);

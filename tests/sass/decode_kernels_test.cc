@@ -15,12 +15,10 @@ namespace {
 constexpr double kSlack = 1.05;
 constexpr int kTargets[] = {80, 89, 90, 100};
 
-std::string FormatName(int bits) { return bits == 16 ? "f16" : "int" + std::to_string(bits); }
-
 // All kernels of a format, read once: taking a cubin apart is what takes the time.
-std::vector<KernelMeter> Meter(const TestFolder& folder, int bits, int target) {
-  const std::string cubin = std::string(KVANT_CUDA_BINARY_DIR) + "/decode_" + FormatName(bits) +
-                            ".sm_" + std::to_string(target) + ".cubin";
+std::vector<KernelMeter> Meter(const TestFolder& folder, const std::string& format, int target) {
+  const std::string cubin = std::string(KVANT_CUDA_BINARY_DIR) + "/decode_" + format + ".sm_" +
+                            std::to_string(target) + ".cubin";
   Result<std::vector<KernelMeter>> kernels = MeterFile(cubin, RealPrograms(folder));
   EXPECT_TRUE(kernels.ok()) << kernels.status().message();
   return kernels.ok() ? std::move(kernels).value() : std::vector<KernelMeter>();
@@ -38,9 +36,10 @@ LoopCount MainLoop(const KernelMeter& kernel, const cuda::KernelRow& row) {
 // Instructions on CUDA cores for each byte of codes, of a whole attention loop on sm_80. With
 // matrix instructions int4's and int2's were planned for a loop over K alone: both are held to
 // them.
-const std::map<std::pair<int, bool>, double> kCeilings = {
-    {{16, false}, 1.1}, {{8, false}, 2.8}, {{4, false}, 4.8}, {{2, false}, 8.4},
-    {{16, true}, .45},  {{8, true}, 1.1},  {{4, true}, 2.3},  {{2, true}, 4.2},
+const std::map<std::pair<std::string, bool>, double> kCeilings = {
+    {{"f16", false}, 1.1}, {{"int8", false}, 2.8}, {{"int4", false}, 4.8}, {{"int2", false}, 8.4},
+    {{"f16", true}, .45},  {{"int8", true}, 1.1},  {{"int4", true}, 2.3},  {{"int2", true}, 4.2},
+    {{"fp8", false}, 2.4}, {{"fp8", true}, 1.9},
 };
 
 void ExpectCost(const LoopCount& loop, const KernelCost& cost) {
@@ -56,9 +55,10 @@ void ExpectCost(const LoopCount& loop, const KernelCost& cost) {
   }
 }
 
-const KernelCost& CostOf(const std::vector<KernelCost>& costs, const std::string& name, int bits) {
+const KernelCost& CostOf(const std::vector<KernelCost>& costs, const std::string& name,
+                         const std::string& format) {
   return *std::find_if(costs.begin(), costs.end(), [&](const KernelCost& cost) {
-    return cost.name == name && cost.bits == bits;
+    return cost.name == name && cost.format == format;
   });
 }
 
@@ -67,11 +67,11 @@ TEST(DecodeKernels, StayBelowTheirCeilingsOnEveryTarget) {
   KVANT_NEED_CUBINS();
   TestFolder folder;
   std::map<std::string, int64_t> shuffles;  // of each kernel, the same on every target
-  for (int bits : {16, 8, 4, 2}) {
+  for (const std::string format : {"f16", "int8", "int4", "int2", "fp8"}) {
     for (int target : kTargets) {
-      const std::vector<KernelMeter> kernels = Meter(folder, bits, target);
+      const std::vector<KernelMeter> kernels = Meter(folder, format, target);
       for (const cuda::KernelRow& row : cuda::kDecodeKernels) {
-        if (row.bits != bits || row.head_dim != 128 || row.heads > 8) continue;
+        if (cuda::FormatOf(row) != format || row.head_dim != 128 || row.heads > 8) continue;
         SCOPED_TRACE(std::string(row.name) + " on sm_" + std::to_string(target));
         const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const KernelMeter& k) {
           return k.kernel == row.name;
@@ -87,10 +87,9 @@ TEST(DecodeKernels, StayBelowTheirCeilingsOnEveryTarget) {
         EXPECT_GT(first->second, 0);
         if (target == 80) {
           EXPECT_LE(loop.PerByte(loop.CoreCount()),
-                    kSlack * kCeilings.at({row.bits, row.tensor_cores}));
+                    kSlack * kCeilings.at({format, row.tensor_cores}));
         }
-        ExpectCost(loop,
-                   CostOf(KernelCosts(target), row.tensor_cores ? "tensor" : "core", row.bits));
+        ExpectCost(loop, CostOf(KernelCosts(target), row.tensor_cores ? "tensor" : "core", format));
       }
     }
   }
@@ -113,17 +112,20 @@ TEST(DecodeKernels, TheirKLoopAloneStaysBelowItsCeiling) {
     SCOPED_TRACE(kernel.kernel);
     constexpr int kDim = 128,
                   kMetadataBytes = 2 * kDim / 2;  // scales and offsets of a lane's quarter
-    const int bits = kernel.kernel.find("int4") != std::string::npos ? 4 : 2;
+    const bool is_int4 = kernel.kernel.find("int4") != std::string::npos;
+    const int lane_bytes =
+        cuda::LaneBytes(is_int4 ? cuda::SideCode::kInt4 : cuda::SideCode::kInt2, kDim);
     const int column_tiles = kernel.kernel.ends_with("_g16") ? 2 : 1;
     LoopCount loop = kernel.loops.at(0);
-    EXPECT_EQ(loop.loaded_bytes, cuda::LaneBytes(bits, kDim) + kMetadataBytes + 4);
-    loop.payload_bytes = cuda::LaneBytes(bits, kDim);
+    EXPECT_EQ(loop.loaded_bytes, lane_bytes + kMetadataBytes + 4);
+    loop.payload_bytes = lane_bytes;
     // Nothing was left out: 32 products of codes, 8 of what they carry, 8 of the offsets.
     EXPECT_EQ(loop.Of(Pipe::kTensor), 48 * column_tiles);
     EXPECT_EQ(loop.Of(Pipe::kGlobalStore), 16 * column_tiles);
     EXPECT_EQ(kernel.spill_bytes, 0);
     EXPECT_TRUE(loop.calls.empty()) << loop.calls[0];
-    EXPECT_LE(loop.PerByte(loop.CoreCount()), kSlack * kCeilings.at({bits, true}));
+    EXPECT_LE(loop.PerByte(loop.CoreCount()),
+              kSlack * kCeilings.at({is_int4 ? "int4" : "int2", true}));
     std::printf("%-28s cores %.2f, issued %.2f a byte of K\n", kernel.kernel.c_str(),
                 loop.PerByte(loop.CoreCount()), loop.PerByte(loop.Issued()));
   }
@@ -135,14 +137,14 @@ TEST(DecodeKernels, TheNaiveOneCostsTwiceAsMuchAndConversionsBesides) {
   TestFolder folder;
   MeterOptions options = RealPrograms(folder);
   options.kernel = "kvant_naive_scores_int4_d128";
-  options.payload_bytes = cuda::LaneBytes(4, 128);  // of K alone
+  options.payload_bytes = cuda::LaneBytes(cuda::SideCode::kInt4, 128);  // of K alone
   options.loaded_bytes = 256;  // scales and offsets too, which every lane reads for itself
   const std::vector<KernelMeter> kernels =
       MeterFile(std::string(KVANT_CUDA_BINARY_DIR) + "/naive.sm_80.cubin", options).value();
   const LoopCount& loop = kernels.at(0).loops.at(0);
   EXPECT_GE(loop.PerByte(loop.CoreCount()), 9.5);
   EXPECT_NEAR(loop.PerByte(loop.Of(Pipe::kXu)), 2, 1e-12);  // two codes a byte
-  ExpectCost(loop, CostOf(KernelCosts(80), "naive", 4));
+  ExpectCost(loop, CostOf(KernelCosts(80), "naive", "int4"));
 }
 
 }  // namespace

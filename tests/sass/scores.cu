@@ -5,24 +5,24 @@
 namespace kvant::cuda {
 
 // args.partial_out: scores in base 2, [pages][64 tokens][heads]. One block, one row.
-template <int kBits, int kColumnTiles>
+template <PageCode kPage, int kColumnTiles>
 KVANT_DEVICE void ScorePages(const DecodeArguments& args) {
   constexpr int kDim = 128;
-  using Codes = CodesOf<kBits>;
+  using Codes = CodesOf<kPage>;
   using Warp = MmaDecode<Codes, kDim, kColumnTiles>;
   KVANT_SHARED(uint32_t, words, Warp::kSharedWords);
   Warp::StoreShared(args, words);
   SyncThreads();
   const Split split = Split::Of(args);
-  const float scale = args.score_scale, high_scale = scale / Codes::kRowWeight;
+  const float scale = args.score_scale, high_scale = scale / Warp::K::kRowWeight;
   const int warp = UniformWarp();
   Warp decode(args, words);
   float* out = args.partial_out + decode.g * Warp::kHeads + 2 * decode.t;
   KVANT_LOOP
   for (int page = split.first_page + warp; page < split.end_page; page += kBlockWarps) {
-    const auto [payload, metadata] = StoredPage::Of<kBits, kDim>(args, split, page);
+    const StoredPage stored = StoredPage::Of<kPage, kDim>(args, split, page);
     float offset[kColumnTiles][2] = {};
-    decode.Score(payload, metadata, offset);
+    decode.Score(stored, offset);
     KVANT_UNROLL
     for (int block = 0; block < kTokenBlocks; ++block) {
       KVANT_UNROLL
@@ -41,13 +41,13 @@ KVANT_DEVICE void ScorePages(const DecodeArguments& args) {
 }  // namespace kvant::cuda
 
 // heads up to 8 and 16; of int4 and int2
-#define KVANT_SCORE_KERNELS(X)        \
-  X(kvant_scores_int4_d128_g8, 4, 1)  \
-  X(kvant_scores_int4_d128_g16, 4, 2) \
-  X(kvant_scores_int2_d128_g8, 2, 1)  \
-  X(kvant_scores_int2_d128_g16, 2, 2)
-#define KVANT_DEFINE_SCORE_KERNEL(name, bits, column_tiles) \
-  KVANT_KERNEL name(kvant::cuda::DecodeArguments args) {    \
-    kvant::cuda::ScorePages<bits, column_tiles>(args);      \
+#define KVANT_SCORE_KERNELS(X)                \
+  X(kvant_scores_int4_d128_g8, kInt4Page, 1)  \
+  X(kvant_scores_int4_d128_g16, kInt4Page, 2) \
+  X(kvant_scores_int2_d128_g8, kInt2Page, 1)  \
+  X(kvant_scores_int2_d128_g16, kInt2Page, 2)
+#define KVANT_DEFINE_SCORE_KERNEL(name, page, column_tiles)         \
+  KVANT_KERNEL name(kvant::cuda::DecodeArguments args) {            \
+    kvant::cuda::ScorePages<kvant::cuda::page, column_tiles>(args); \
   }
 KVANT_SCORE_KERNELS(KVANT_DEFINE_SCORE_KERNEL)

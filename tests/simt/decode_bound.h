@@ -8,12 +8,15 @@
 // what may be correlated are added, others by squares. The bound is kDeviations of them. All other
 // errors are far smaller and enter by their largest value.
 //
-// A score, before the scale kappa, is sum(q s c) + sum(q m):
-//   q s rounded to half            (u q s c)^2 / 3 a channel; tiny c, 4 tiny c where int2 weighs it
+// A score, before the scale kappa, is sum(q s c) + sum(q m), where K has a scale a token
+// s sum(q c):
+//   q s rounded to half            (u q s c)^2 / 3 a channel; tiny c, 4 tiny c where int2 weighs
+//                                  it; a token's scale multiplies in fp32
 //   half chains (no tensor cores)  each of 8 terms, so 8 roundings of a partial sum no larger than
-//                                  its terms together, then one a chain of the lane's sum; 8 tiny
+//                                  its terms together, then one a chain of the lane's sum; 8 tiny,
+//                                  in units of a token's scale
 //   fp32 sums                      D / 16 + 16 roundings, e each, of sum|q s c| + sum|q m|; with
-//                                  tensor cores also of 1024 sum|q s|, the codes' magic
+//                                  tensor cores also of 1024 sum|q s|, the magic of int
 // An output is sum(w v), the weights w = exp2(score) / sum of sum 1:
 //   scores                         ln2 sum(w sd(score) |v - out|): tokens share the roundings of q
 //   p rounded to half              (u w (v - out))^2 / 3 a token (its sum may hold unrounded ones:
@@ -63,7 +66,9 @@ class DecodeBound {
     double deviation, most;  // of the score: standard deviation, largest of the other errors
   };
 
-  double magic() const { return tensor_cores_ && world_.bits < 16 ? 1024 : 0; }
+  double Magic(cuda::SideCode code) const {
+    return tensor_cores_ && cuda::HasOffsets(code) ? 1024 : 0;
+  }
   static double VarianceOf(double rounded) { return kU * rounded * kU * rounded / 3; }
   // Sums of the terms of each chain: lane 4 g + t and half e add the elements 2 t + e of every 8,
   // of 64 a chain.
@@ -96,6 +101,7 @@ class DecodeBound {
 
   Token ScoreOf(int row, int head, int t) const {
     const int dim = world_.dim;
+    const bool by_token = cuda::IsByToken(world_.page.k);
     double score = 0, coded = 0, offset = 0, codes = 0, scaled_q = 0, variance = 0;
     Chains chains;
     for (int c = 0; c < dim; ++c) {
@@ -107,12 +113,13 @@ class DecodeBound {
       offset += std::fabs(q) * k.offset;
       codes += k.code;
       scaled_q += std::fabs(q) * k.scale;
-      variance += VarianceOf(q * k.coded);
+      if (!by_token) variance += VarianceOf(q * k.coded);
       chains.Add(c, std::fabs(q) * k.coded);
     }
     const double kappa = static_cast<double>(world_.score_scale);
-    const double tiny = kTiny * (4 * codes + kChain * dim);
-    const double floats = (dim / 16 + 16) * kE * (coded + offset + magic() * scaled_q);
+    const double tiny = by_token ? kTiny * kChain * dim * world_.At(world_.k, row, t, 0).scale
+                                 : kTiny * (4 * codes + kChain * dim);
+    const double floats = (dim / 16 + 16) * kE * (coded + offset + Magic(world_.page.k) * scaled_q);
     if (!tensor_cores_) variance += chains.Variance() + chains.VarianceOfSums();
     return {t, kappa * score, kappa * std::sqrt(variance), kappa * (tiny + floats)};
   }
@@ -142,7 +149,8 @@ class DecodeBound {
       const double away = t.weight * std::fabs(v.value - out), size = v.coded + v.offset;
       from_scores += std::log(2) * t.deviation * away;
       variance += VarianceOf(away) + VarianceOf(t.weight * out) + VarianceOf(t.weight * v.coded);
-      most += t.most * away + t.weight * (count + 64) * kE * (size + magic() * v.scale) +
+      most += t.most * away +
+              t.weight * (count + 64) * kE * (size + Magic(world_.page.v) * v.scale) +
               kTiny * (size + 4 * v.code + 1);
     }
     expected->value.push_back(out);

@@ -12,7 +12,7 @@ TEST_P(Kernels, StayWithinTheBound) {
   const DecodeKernel& kernel = GetParam();
   for (const int heads : {kernel.row.heads, kernel.row.heads / 2 - 1}) {
     if (heads < 1) continue;
-    const DecodeWorld world(kernel.row.bits, kernel.row.head_dim, heads, kRanges, 1);
+    const DecodeWorld world(kernel.row.page, kernel.row.head_dim, heads, kRanges, 1);
     ASSERT_TRUE(world.packed);
     const Expected expected = DecodeBound(world, kernel.row.tensor_cores).Make();
     const Decoded run = Decode(kernel.thread, world, {});
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Simt, Kernels, testing::ValuesIn(kDecodeKernels), NameO
 TEST(Schedules, AllGiveTheSameBits) {
   for (const char* name : {"kvant_decode_int4_d64_g1", "kvant_decode_int4_d64_g8"}) {
     const DecodeKernel& kernel = KernelNamed(name);
-    const DecodeWorld world(4, 64, kernel.row.heads, kRanges, 2);
+    const DecodeWorld world(cuda::kInt4Page, 64, kernel.row.heads, kRanges, 2);
     const Decoded plain = Decode(kernel.thread, world, {});
     ASSERT_EQ(plain.fault, "");
     for (const Schedule schedule : {Schedule::kRandom, Schedule::kRunAhead}) {
@@ -47,7 +47,7 @@ TEST(Schedules, AllGiveTheSameBits) {
 
 TEST(EmptyRange, GivesZeros) {
   const DecodeKernel& kernel = KernelNamed("kvant_decode_int8_d64_g8");
-  DecodeWorld world(8, 64, 3, kRanges, 3);
+  DecodeWorld world(cuda::kInt8Page, 64, 3, kRanges, 3);
   world.ranges[1] = {64, 64};
   const Decoded run = Decode(kernel.thread, world, {});
   ASSERT_EQ(run.fault, "");
@@ -57,8 +57,8 @@ TEST(EmptyRange, GivesZeros) {
 // Sinks and window of f16 and a run of int4 between them are three calls into slots of one step.
 TEST(Runs, OfTwoFormatsJoinInOneMerge) {
   constexpr int kDim = 64, kHeads = 2;
-  const DecodeWorld coded(4, kDim, kHeads, {{4, 250}, {70, 192}}, 4);
-  const DecodeWorld whole(16, kDim, kHeads, {{0, 130}, {3, 64}}, 5);
+  const DecodeWorld coded(cuda::kInt4Page, kDim, kHeads, {{4, 250}, {70, 192}}, 4);
+  const DecodeWorld whole(cuda::kF16Page, kDim, kHeads, {{0, 130}, {3, 64}}, 5);
   const DecodeWorld* worlds[] = {&coded, &whole};
   constexpr size_t kRowHeads = DecodeWorld::kRows * kHeads, kSlots = 3;
   std::vector<float> partial_out(kRowHeads * kSlots * kDim, NAN),

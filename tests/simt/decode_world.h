@@ -20,22 +20,26 @@
 
 namespace kvant::simt {
 
-inline FormatPair DeviceFormats(int bits) {
-  if (bits == 16) return {kFormatF16, kFormatF16};
+inline Format DeviceFormat(Side side, cuda::SideCode code) {
+  if (code == cuda::SideCode::kF16) return kFormatF16;
+  if (code == cuda::SideCode::kE4M3) return *ParseFormat("fp8_e4m3", side);
+  const int bits = cuda::BitsOf(code);
+  if (side == Side::kK) return UniformFormat(bits, Axis::kChannel, 64, Offset::kMin);
   // Symmetric V where a preset has it so (int8), groups of 64 elsewhere.
-  return {UniformFormat(bits, Axis::kChannel, 64, Offset::kMin),
-          bits == 8 ? UniformFormat(8, Axis::kToken, 0, Offset::kNone)
-                    : UniformFormat(bits, Axis::kToken, 64, Offset::kMin)};
+  return bits == 8 ? UniformFormat(8, Axis::kToken, 0, Offset::kNone)
+                   : UniformFormat(bits, Axis::kToken, 64, Offset::kMin);
 }
 
-// A value, and of what it is made: |scale * code|, |offset|, and both factors of the first.
+// A value, and of what it is made: |scale * code|, |offset|, and both factors of the first, by
+// magnitude and as the device page has them.
 struct Parts {
   double value = 0, coded = 0, offset = 0, code = 0, scale = 0;
 };
 
 struct DecodeWorld {
   static constexpr int kRows = 2;  // of the grid
-  int bits, dim, pages = 0, heads;
+  cuda::PageCode page;
+  int dim, pages = 0, heads;
   PageLayout layout;
   DevicePageBytes bytes;
   std::vector<std::byte> payload, metadata;  // of all pages of all rows, in no order
@@ -45,18 +49,19 @@ struct DecodeWorld {
   std::vector<cuda::TokenRange> ranges;      // [kRows]
   float score_scale;
 
-  DecodeWorld(int bits_, int dim_, int heads_, std::vector<cuda::TokenRange> visible, uint64_t seed)
-      : bits(bits_), dim(dim_), heads(heads_), ranges(std::move(visible)) {
+  DecodeWorld(cuda::PageCode page_, int dim_, int heads_, std::vector<cuda::TokenRange> visible,
+              uint64_t seed)
+      : page(page_), dim(dim_), heads(heads_), ranges(std::move(visible)) {
     for (const cuda::TokenRange& range : ranges) pages = std::max(pages, (range.end + 63) / 64);
-    const FormatPair formats = DeviceFormats(bits);
-    layout = MakePageLayout(formats.k, formats.v, dim, 64);
+    layout =
+        MakePageLayout(DeviceFormat(Side::kK, page.k), DeviceFormat(Side::kV, page.v), dim, 64);
     bytes = *DevicePageBytesOf(layout);
     score_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
     payload.resize(static_cast<size_t>(kRows * pages * bytes.payload));
     metadata.resize(static_cast<size_t>(kRows * pages * bytes.metadata));
     table.resize(static_cast<size_t>(kRows * pages));
     for (int row = 0; row < kRows; ++row) {
-      for (int page = 0; page < pages; ++page) MakePage(row, page, seed);
+      for (int i = 0; i < pages; ++i) MakePage(row, i, seed);
     }
     for (int i = 0; i < kRows * heads * dim; ++i) {
       const float x = 2 * MixUnit(seed * 77 + static_cast<uint64_t>(i)) - 1;
@@ -73,17 +78,18 @@ struct DecodeWorld {
   }
 
  private:
-  void MakePage(int row, int page, uint64_t seed) {
-    const int number = (row * pages + page) * 3 % (kRows * pages);
+  void MakePage(int row, int index, uint64_t seed) {
+    const int number = (row * pages + index) * 3 % (kRows * pages);
     const uint32_t place = static_cast<uint32_t>(FreePlace(number));
-    table[static_cast<size_t>(row * pages + page)] = place;
+    table[static_cast<size_t>(row * pages + index)] = place;
     const auto value = [&](uint64_t side, int t, int c) {
       const uint64_t at =
-          ((seed * 2 + side) * 1000 + static_cast<uint64_t>(row * pages + page)) * 100000 +
+          ((seed * 2 + side) * 1000 + static_cast<uint64_t>(row * pages + index)) * 100000 +
           static_cast<uint64_t>(t * dim + c);
       // Channels have means; f16 slots that nobody sees hold NaN.
-      if (bits == 16 && !Visible(row, page * 64 + t))
+      if (page == cuda::kF16Page && !Visible(row, index * 64 + t)) {
         return std::numeric_limits<float>::quiet_NaN();
+      }
       return 2 * MixUnit(at) - 1 + 3 * MixUnit(side * 1000 + static_cast<uint64_t>(c)) - 1.5f;
     };
     std::vector<std::byte> stored(static_cast<size_t>(layout.page_bytes));
@@ -117,6 +123,11 @@ struct DecodeWorld {
   static Parts PartsOf(const SideLayout& s, const CodedSide& coded, int token, int channel) {
     const double value = static_cast<double>(coded.At(token, channel));
     if (s.format.is_float()) return {value, std::fabs(value), 0, 1, std::fabs(value)};
+    if (s.format.levels == Levels::kE4M3) {
+      const double scale =
+          256 * static_cast<double>(F16ToF32(LoadU16(coded.bytes.data() + ScaleByte(s, token, 0))));
+      return {value, std::fabs(value), 0, scale == 0 ? 0 : std::fabs(value) / scale, scale};
+    }
     const double code = LoadCode(s, coded.bytes.data(), token, channel);
     const int group = s.channel_groups == 0 ? 0 : channel / s.group;
     const int scale_byte =

@@ -40,6 +40,12 @@ struct WrongWeight : cuda::Int2Codes {
     a[3] = cuda::HalfFma2(a[3], cuda::k64th, cuda::kMinusMagic64th);
   }
 };
+struct WrongSign : cuda::E4M3Codes {
+  static void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) {
+    cuda::E4M3Codes::Unpack(words, fragment, a);
+    a[3] &= 0x7fffffff;  // of one code
+  }
+};
 struct Right4 : cuda::Int4Codes {};
 struct Right2 : cuda::Int2Codes {};
 
@@ -49,16 +55,15 @@ struct NoRescale : cuda::MmaDecode<Codes, kHeadDim, kCount> {
   using Base = cuda::MmaDecode<Codes, kHeadDim, kCount>;
   using Base::Base;
   void AddPage(const cuda::Split& split, int page) {
-    const auto [payload, metadata] =
-        cuda::StoredPage::Of<Codes::kBits, kHeadDim>(this->args, split, page);
+    const auto stored =
+        cuda::StoredPage::Of<cuda::kPageOf<Codes>, kHeadDim>(this->args, split, page);
     const cuda::Visible visible = cuda::Visible::Of(split, page);
     float offset[kCount][2] = {}, decay[kCount][2];
-    this->Score(payload, metadata, offset);
+    this->Score(stored, offset);
     if (!visible.all()) this->Hide(visible);
     this->Softmax(offset, decay);
     for (auto& of_tile : decay) of_tile[0] = of_tile[1] = 1;
-    this->AddValues(payload + cuda::SidePayloadBytes(Codes::kBits, kHeadDim), metadata, visible,
-                    decay);
+    this->AddValues(stored, visible, decay);
   }
 };
 
@@ -67,7 +72,7 @@ double Worst(const PlantedFault& fault = {}, Schedule schedule = Schedule::kRoun
   constexpr bool kTensorCores =
       !std::is_same_v<Way<Codes, kDim, 1>, cuda::CoreDecode<Codes, kDim, 1>>;
   // Nine pages: each warp of the first split has one.
-  const DecodeWorld world(Codes::kBits, kDim, 1, {{0, 520}, {130, 191}}, 6);
+  const DecodeWorld world(cuda::kPageOf<Codes>, kDim, 1, {{0, 520}, {130, 191}}, 6);
   LaunchOptions options;
   options.schedule = schedule;
   options.seed = 1;
@@ -84,6 +89,8 @@ TEST(PlantedFaults, WithoutOneTheBoundHolds) {
   EXPECT_LE((Worst<cuda::MmaDecode, Right4>()), 1);
   EXPECT_LE((Worst<cuda::CoreDecode, Right2>()), 1);
   EXPECT_LE((Worst<cuda::MmaDecode, Right2>()), 1);
+  EXPECT_LE((Worst<cuda::CoreDecode, cuda::E4M3Codes>()), 1);
+  EXPECT_LE((Worst<cuda::MmaDecode, cuda::E4M3Codes>()), 1);
 }
 
 template <typename Codes>
@@ -95,6 +102,7 @@ TEST(PlantedFaults, NibbleMaskIsSeen) { ExpectSeenByBothWays<WrongMask>(); }
 TEST(PlantedFaults, ZeroConstantIsSeen) { ExpectSeenByBothWays<WrongZero>(); }
 TEST(PlantedFaults, FragmentOrderIsSeen) { ExpectSeenByBothWays<WrongOrder>(); }
 TEST(PlantedFaults, Int2ScaleIsSeen) { ExpectSeenByBothWays<WrongWeight>(); }
+TEST(PlantedFaults, E4M3SignIsSeen) { ExpectSeenByBothWays<WrongSign>(); }
 
 TEST(PlantedFaults, MissingRescaleIsSeen) { EXPECT_GT((Worst<NoRescale, Right4>()), 1); }
 

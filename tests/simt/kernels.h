@@ -8,11 +8,11 @@
 #include "cuda/arguments.h"
 #include "cuda/kernel_table.h"
 
-#define KVANT_DECLARE_KERNEL(name, bits, dim, heads, Way, count) \
+#define KVANT_DECLARE_KERNEL(name, page, dim, heads, Way, count) \
   extern "C" void name(kvant::cuda::DecodeArguments args);
 KVANT_DECODE_KERNELS(KVANT_DECLARE_KERNEL)
 #undef KVANT_DECLARE_KERNEL
-#define KVANT_DECLARE_KERNEL(name, bits, dim) \
+#define KVANT_DECLARE_KERNEL(name, page, dim) \
   extern "C" void name(kvant::cuda::EncodeArguments args);
 KVANT_ENCODE_KERNELS(KVANT_DECLARE_KERNEL)
 #undef KVANT_DECLARE_KERNEL
@@ -31,8 +31,8 @@ struct DecodeKernel {
 };
 
 inline constexpr DecodeKernel kDecodeKernels[] = {
-#define KVANT_ROW(name, bits, dim, heads, Way, count) \
-  {cuda::MakeKernelRow(#name, bits, dim, heads), name},
+#define KVANT_ROW(name, page, dim, heads, Way, count) \
+  {cuda::MakeKernelRow(#name, cuda::page, dim, heads), name},
     KVANT_DECODE_KERNELS(KVANT_ROW)
 #undef KVANT_ROW
 };
@@ -45,12 +45,13 @@ inline const DecodeKernel& KernelNamed(std::string_view name) {
 
 struct EncodeKernel {
   const char* name;
-  int bits, head_dim;
+  cuda::PageCode page;
+  int head_dim;
   void (*thread)(cuda::EncodeArguments);
 };
 
 inline constexpr EncodeKernel kEncodeKernels[] = {
-#define KVANT_ROW(name, bits, dim) {#name, bits, dim, name},
+#define KVANT_ROW(name, page, dim) {#name, cuda::page, dim, name},
     KVANT_ENCODE_KERNELS(KVANT_ROW)
 #undef KVANT_ROW
 };

@@ -70,10 +70,10 @@ TEST(EncodeKernels, GiveTheBytesOfTheCpuCodec) {
   for (const EncodeKernel& kernel : kEncodeKernels) {
     const OpenPage open(kernel.head_dim);
     const DevicePage f16 = F16Page(open);
-    const Format k = UniformFormat(kernel.bits, Axis::kChannel, 64, Offset::kMin);
+    const Format k = UniformFormat(cuda::BitsOf(kernel.page.k), Axis::kChannel, 64, Offset::kMin);
     for (const bool symmetric : {false, true}) {
-      const Format v = symmetric ? UniformFormat(kernel.bits, Axis::kToken, 64, Offset::kNone)
-                                 : UniformFormat(kernel.bits, Axis::kToken, 64, Offset::kMin);
+      const Format v = UniformFormat(cuda::BitsOf(kernel.page.v), Axis::kToken, 64,
+                                     symmetric ? Offset::kNone : Offset::kMin);
       for (const int32_t first_token : {0, 5}) {
         const DevicePage expected(MakePageLayout(k, v, kernel.head_dim, 64),
                                   CodeByReference(open.k, k, first_token).bytes,
@@ -189,7 +189,7 @@ TEST(FreePages, ServeMoreRowsThanABlockHasThreads) {
 // The counter-examples compute the same scores. Naive: D + 8 roundings of floats; scratch: values
 // rounded to halves first. 2^-23 and 2^-11, with 2^-25 for subnormal halves.
 TEST(NaiveScores, AreThoseOfTheDecodedValues) {
-  const DecodeWorld world(4, 128, 1, {{0, 320}, {0, 320}}, 9);
+  const DecodeWorld world(cuda::kInt4Page, 128, 1, {{0, 320}, {0, 320}}, 9);
   const int pages = 2 * world.pages;
   for (const bool by_scratch : {false, true}) {
     std::vector<float> scores(static_cast<size_t>(pages * 64), NAN);
