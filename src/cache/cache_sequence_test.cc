@@ -239,32 +239,35 @@ TEST(CacheSequence, RaggedSequencesInOneBatchEqualTheirSoloRuns) {
   EXPECT_EQ(UsedPages(*cache), 0);
 }
 
+// Heads of trellis codes take turns meanwhile.
 TEST(CacheSequence, HeadsOfOneStepMayRunOnDifferentThreads) {
   const KvGeometry geometry{3, 4, 64, 4};
-  const KvSpec spec = MakeSpec("int4", "int4");
   const Timeline tokens = Tokens(700);
-  auto cache = MakeCache(geometry, spec);
-  const SequenceId seq = NewSequence(*cache);
-  while (cache->length(seq) < 700) {
-    const int64_t count = std::min<int64_t>(130, 700 - cache->length(seq));
-    ASSERT_TRUE(cache->Reserve(seq, count).ok());
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] {
-        std::vector<float> k, v;
-        for (int layer = 0; layer < geometry.layers; ++layer) {
-          MakeRows(tokens, cache->length(seq), count, layer, t, 64, &k, &v);
-          EXPECT_TRUE(cache->Append(seq, layer, t, k.data(), 64, v.data(), 64, count).ok());
-          EXPECT_TRUE(cache->Seal(seq, layer, t).ok());
-          cache->View(seq, layer, t, cache->length(seq) / 64);
-          cache->Release(seq, layer, t);
-        }
-      });
+  for (const auto& [format, most] : {std::pair("int4", 130), std::pair("tc2:n8", 7)}) {
+    const KvSpec spec = MakeSpec(format, format);
+    auto cache = MakeCache(geometry, spec);
+    const SequenceId seq = NewSequence(*cache);
+    while (cache->length(seq) < 700) {
+      const int64_t count = std::min<int64_t>(most, 700 - cache->length(seq));
+      ASSERT_TRUE(cache->Reserve(seq, count).ok());
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+          std::vector<float> k, v;
+          for (int layer = 0; layer < geometry.layers; ++layer) {
+            MakeRows(tokens, cache->length(seq), count, layer, t, 64, &k, &v);
+            EXPECT_TRUE(cache->Append(seq, layer, t, k.data(), 64, v.data(), 64, count).ok());
+            EXPECT_TRUE(cache->Seal(seq, layer, t).ok());
+            cache->View(seq, layer, t, cache->length(seq) / 64);
+            cache->Release(seq, layer, t);
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      cache->Commit(seq, count);
     }
-    for (std::thread& thread : threads) thread.join();
-    cache->Commit(seq, count);
+    EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(geometry, spec, tokens, 700)) << format;
   }
-  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(geometry, spec, tokens, 700));
 }
 
 // ---- Anything in any order

@@ -2,8 +2,6 @@
 // what is read when a page was coded.
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "cache/cache_testing.h"
 #include "cache/snapshot_testing.h"
 
@@ -14,7 +12,6 @@ using testing::ExpectPoolsBalance;
 using testing::Extend;
 using testing::ExtendTo;
 using testing::MakeCache;
-using testing::MakeRows;
 using testing::MakeSpec;
 using testing::NewSequence;
 using testing::PictureOf;
@@ -153,32 +150,6 @@ TEST(CacheTurns, AShiftGivesTheSameBytesBeforeAndAfterATurn) {
     for (const SequenceId id : {seq, *none_ahead}) ExtendTo(*cache, id, rest, 400, 1);
     EXPECT_EQ(PictureOf(*cache, seq), PictureOf(*cache, *none_ahead)) << length;
   }
-}
-
-TEST(CacheTurns, AnyNumberOfThreadsGivesTheSameBytes) {
-  const KvSpec spec = MakeSpec("tc2:n8", "tc2:n8");
-  const Timeline tokens = Tokens(300);
-  auto cache = MakeCache(kTwelveHeads, spec);
-  const SequenceId seq = NewSequence(*cache);
-  while (cache->length(seq) < 300) {
-    const int64_t count = std::min<int64_t>(7, 300 - cache->length(seq));
-    ASSERT_TRUE(cache->Reserve(seq, count).ok());
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 3; ++t) {
-      threads.emplace_back([&, t] {
-        std::vector<float> k, v;
-        for (int layer = 0; layer < kTwelveHeads.layers; ++layer) {
-          MakeRows(tokens, cache->length(seq), count, layer, t, 16, &k, &v);
-          EXPECT_TRUE(cache->Append(seq, layer, t, k.data(), 16, v.data(), 16, count).ok());
-          EXPECT_TRUE(cache->Seal(seq, layer, t).ok());
-          cache->Release(seq, layer, t);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    cache->Commit(seq, count);
-  }
-  EXPECT_EQ(PictureOf(*cache, seq), SoloPicture(kTwelveHeads, spec, tokens, 300));
 }
 
 // Reserve sets aside what turns take: with a budget, only Reserve refuses, whatever was restored.
