@@ -189,12 +189,15 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
   KVANT_ASSIGN_OR_RETURN(PageTurner turner, impl_->MakeTurner(ropes, drop_tokens));
   PageCopies copies;
   const std::vector<MovedKeys> moved = impl_->MovedKeysOf(*seq, gap);
+  const auto turn = [&](const MovedKeys& keys) {
+    turner.Decode(keys.layout().k, *keys.page);
+    turner.Turn(keys.head, 0, keys.tokens);
+  };
   for (const MovedKeys& keys : moved) {
     const LayerStore& layer = keys.layer();
     PagePool& pool = impl_->Pool(keys.stored ? layer.stored_pool : layer.open_pool);
     KVANT_RETURN_IF_ERROR(copies.Add(&pool, keys.layout(), keys.page));
-    turner.Decode(keys.layout().k, *keys.page);
-    turner.Turn(keys.head, 0, keys.tokens);
+    turn(keys);
     KVANT_RETURN_IF_ERROR(turner.Check(keys.head, 0, keys.tokens, keys.position));
   }
   const TokenGap tokens{keep_tokens, drop_tokens};
@@ -202,8 +205,7 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
 
   copies.Apply();
   for (const MovedKeys& keys : moved) {
-    turner.Decode(keys.layout().k, *keys.page);
-    turner.Turn(keys.head, 0, keys.tokens);
+    turn(keys);
     if (keys.stored) {
       turner.Encode(keys.layer(), keys.tokens, keys.position == 0 ? sinks : 0, *keys.page);
     } else {

@@ -37,6 +37,12 @@ struct SeenHead {
     std::vector<float> k, v;
   };
   std::map<int64_t, Row> rows;
+
+  // 0: the position is not there.
+  int WidthOf(int64_t position) const {
+    const auto at = rows.find(position);
+    return at == rows.end() ? 0 : at->second.width;
+  }
 };
 
 inline SeenHead SeeHead(const Cache& cache, SequenceId seq, int layer, int kv_head) {
@@ -118,24 +124,30 @@ inline Picture SoloMixedPictureOf(const KvGeometry& geometry, const KvSpec& spec
   return MixedPictureOf(*cache, seq);
 }
 
+// visit(layer, head, what SeeHead finds) for every head whose tokens have several widths.
+template <typename Visit>
+void ForEachMixedHead(const Cache& cache, SequenceId seq, const Visit& visit) {
+  const KvGeometry& g = cache.geometry();
+  for (int layer = 0; layer < g.layers; ++layer) {
+    if (!IsMixedLayer(cache.spec(), layer)) continue;
+    for (int head = 0; head < g.kv_heads; ++head) {
+      visit(layer, head, SeeHead(cache, seq, layer, head));
+    }
+  }
+}
+
 // What no policy may touch stands as written, and no position twice or behind the end.
 inline void ExpectSinksAndWindow(const Cache& cache, SequenceId seq) {
   const int64_t length = cache.length(seq), page = cache.page_tokens();
   if (length == 0) return;
   const int64_t closed = (length - 1) / page * page - cache.window_pages() * page;
-  const KvGeometry& g = cache.geometry();
-  for (int layer = 0; layer < g.layers; ++layer) {
-    if (!IsMixedLayer(cache.spec(), layer)) continue;
-    for (int head = 0; head < g.kv_heads; ++head) {
-      const SeenHead seen = SeeHead(cache, seq, layer, head);
-      for (int64_t t = 0; t < length; ++t) {
-        if (t >= cache.spec().sinks_tokens && t < closed + page) continue;
-        const auto at = seen.rows.find(t);
-        ASSERT_EQ(at == seen.rows.end() ? 0 : at->second.width, 16) << "position " << t;
-      }
-      ASSERT_LT(seen.rows.rbegin()->first, length);
+  ForEachMixedHead(cache, seq, [&](int, int, const SeenHead& seen) {
+    for (int64_t t = 0; t < length; ++t) {
+      if (t >= cache.spec().sinks_tokens && t < closed + page) continue;
+      ASSERT_EQ(seen.WidthOf(t), 16) << "position " << t;
     }
-  }
+    ASSERT_LT(seen.rows.rbegin()->first, length);
+  });
 }
 
 // Every position stands once, at the width that the policy gave it when it was last asked, and
@@ -145,21 +157,15 @@ inline void ExpectKeptAsChosen(const Cache& cache, SequenceId seq, const WidthOf
   if (length == 0) return;
   const int64_t asked_at = (length - 1) / page * page;  // the newest page began there
   const int64_t closed = std::max<int64_t>(0, asked_at - cache.window_pages() * page);
-  const KvGeometry& g = cache.geometry();
-  for (int layer = 0; layer < g.layers; ++layer) {
-    if (!IsMixedLayer(cache.spec(), layer)) continue;
-    for (int head = 0; head < g.kv_heads; ++head) {
-      const SeenHead seen = SeeHead(cache, seq, layer, head);
-      for (int64_t t = 0; t < length; ++t) {
-        const bool fixed = t < cache.spec().sinks_tokens || t >= closed;
-        const int wanted = fixed ? 16 : width_of(t, asked_at);
-        const auto at = seen.rows.find(t);
-        ASSERT_EQ(at == seen.rows.end() ? 0 : at->second.width, wanted)
-            << "position " << t << " of " << length << ", layer " << layer << ", head " << head;
-      }
-      ASSERT_TRUE(seen.rows.empty() || seen.rows.rbegin()->first < length);
+  ForEachMixedHead(cache, seq, [&](int layer, int head, const SeenHead& seen) {
+    for (int64_t t = 0; t < length; ++t) {
+      const bool fixed = t < cache.spec().sinks_tokens || t >= closed;
+      const int wanted = fixed ? 16 : width_of(t, asked_at);
+      ASSERT_EQ(seen.WidthOf(t), wanted)
+          << "position " << t << " of " << length << ", layer " << layer << ", head " << head;
     }
-  }
+    ASSERT_TRUE(seen.rows.empty() || seen.rows.rbegin()->first < length);
+  });
 }
 
 }  // namespace kvant::testing
