@@ -128,23 +128,15 @@ struct CodesOfSide<SideCode::kE4M3> {
   using Type = E4M3Codes;
 };
 
-// The codes of a page, of which both sides have the same or each its own.
-template <typename KCodes, typename VCodes>
-struct Mixed {};
-template <typename Codes>
-struct SidesOf {
-  using K = Codes;
-  using V = Codes;
-};
-template <typename KCodes, typename VCodes>
-struct SidesOf<Mixed<KCodes, VCodes>> {
+// The codes of a page.
+template <typename KCodes, typename VCodes = KCodes>
+struct Sides {
   using K = KCodes;
   using V = VCodes;
+  static constexpr PageCode kPage = {K::kCode, V::kCode};
 };
-template <typename Codes>
-inline constexpr PageCode kPageOf = {SidesOf<Codes>::K::kCode, SidesOf<Codes>::V::kCode};
 template <PageCode kPage>
-using CodesOf = Mixed<typename CodesOfSide<kPage.k>::Type, typename CodesOfSide<kPage.v>::Type>;
+using CodesOf = Sides<typename CodesOfSide<kPage.k>::Type, typename CodesOfSide<kPage.v>::Type>;
 
 // Calls use(fragment, a) for the fragments of a lane's stream in order, a as Unpack leaves it.
 template <typename Codes, int kDim, typename Use>

@@ -11,8 +11,8 @@ namespace kvant::cuda {
 
 template <typename Codes, int kDim, int kHeadCount>
 struct CoreDecode {
-  using K = typename SidesOf<Codes>::K;
-  using V = typename SidesOf<Codes>::V;
+  using K = typename Codes::K;
+  using V = typename Codes::V;
   static constexpr bool kKOffsets = HasOffsets(K::kCode), kVOffsets = HasOffsets(V::kCode);
   static constexpr bool kVScales = kVOffsets || IsByToken(V::kCode);
   static constexpr int kHeads = kHeadCount;
@@ -254,7 +254,7 @@ struct CoreDecode {
   }
 
   KVANT_DEVICE void AddPage(const Split& split, int page) {
-    const StoredPage stored = StoredPage::Of<kPageOf<Codes>, kDim>(args, split, page);
+    const StoredPage stored = StoredPage::Of<Codes::kPage, kDim>(args, split, page);
     const Visible visible = Visible::Of(split, page);
     float own[kHeads][2], decay[kHeads];
     Score(stored, own);

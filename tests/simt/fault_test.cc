@@ -55,8 +55,7 @@ struct NoRescale : cuda::MmaDecode<Codes, kHeadDim, kCount> {
   using Base = cuda::MmaDecode<Codes, kHeadDim, kCount>;
   using Base::Base;
   void AddPage(const cuda::Split& split, int page) {
-    const auto stored =
-        cuda::StoredPage::Of<cuda::kPageOf<Codes>, kHeadDim>(this->args, split, page);
+    const auto stored = cuda::StoredPage::Of<Codes::kPage, kHeadDim>(this->args, split, page);
     const cuda::Visible visible = cuda::Visible::Of(split, page);
     float offset[kCount][2] = {}, decay[kCount][2];
     this->Score(stored, offset);
@@ -67,12 +66,14 @@ struct NoRescale : cuda::MmaDecode<Codes, kHeadDim, kCount> {
   }
 };
 
-template <template <typename, int, int> class Way, typename Codes>
+// SideCodes: of K and of V.
+template <template <typename, int, int> class Way, typename SideCodes>
 double Worst(const PlantedFault& fault = {}, Schedule schedule = Schedule::kRoundRobin) {
+  using Codes = cuda::Sides<SideCodes>;
   constexpr bool kTensorCores =
       !std::is_same_v<Way<Codes, kDim, 1>, cuda::CoreDecode<Codes, kDim, 1>>;
   // Nine pages: each warp of the first split has one.
-  const DecodeWorld world(cuda::kPageOf<Codes>, kDim, 1, {{0, 520}, {130, 191}}, 6);
+  const DecodeWorld world(Codes::kPage, kDim, 1, {{0, 520}, {130, 191}}, 6);
   LaunchOptions options;
   options.schedule = schedule;
   options.seed = 1;
