@@ -109,15 +109,11 @@ constexpr int FigureOf(int slot, int row) { return slot * kLaneBlock + 4 * row; 
 // A rounded vector takes whole 64-byte blocks.
 inline int RoundedBytes(int count) { return (count + 63) / 64 * 64; }
 
-// What meets the codes in a dot is rounded to terms of 8 bits, each in -127..127:
-//   x ~ step * (first + second / 254)
-// One is enough where codes lose more than its rounding does. Keys of 8 bits in long heads lose
-// less: few channels, large in the query or in the scales of K, set the step of all. There a second
-// dot over the same codes leaves 1 / 254 of that error.
-constexpr int KeyTerms(int code_bits, int padded_dim) {
-  return code_bits == 8 && padded_dim > kPageTokens ? kMaxTerms : 1;
+// The first term of a value in steps, and the second: half a step at most is left, exactly.
+KVANT_INLINE I FirstTerm(F steps) { return Round(steps); }
+KVANT_INLINE I SecondTerm(F steps) {
+  return Round(Mul(Sub(steps, ToFloat(Round(steps))), Set(1.0f / kSecondUnit)));
 }
-constexpr float kSecondUnit = 1.0f / 254.0f;  // in steps
 
 // Writes count values as bytes in the order of PackQuads, the last block filled with zeros; gives
 // the sum of them all, spread over lanes. rounded_at(i): lanes i .. i + 15, in -127..127.
@@ -143,10 +139,12 @@ KVANT_INLINE I PackRounded(int count, int8_t* to, const RoundedAt& rounded_at) {
 // Rounds x[0..count) of one row in groups (a multiple of 16), for the axes that few caches use.
 // Figures of group g, a slot: step; constant = what the centre of the codes adds to its dots, in
 // units; mass.
-inline void RoundGroups(const float* x, int count, int group, float centre, int row, int8_t* to,
+//   s.rounded: [rows][kTerms][RoundedBytes(count)]
+template <int kTerms>
+inline void RoundGroups(const float* x, int count, int group, float centre, int row,
                         SegmentScratch& s) {
   alignas(64) float step[kLaneBlock];
-  int32_t units[kMaxPaddedDim / kLaneBlock];
+  int32_t units[kTerms][kMaxPaddedDim / kLaneBlock];
   float inverse[kMaxPaddedDim / kLaneBlock];
   for (int first = 0, v = FigureOf(0, row); first < count; first += group, v += kLaneBlock) {
     const int end = first + group < count ? first + group : count;
@@ -162,23 +160,44 @@ inline void RoundGroups(const float* x, int count, int group, float centre, int 
     Store(step, InverseStep(amax));
     for (int i = first; i < end; i += kLaneBlock) inverse[i / kLaneBlock] = step[0];
   }
-  PackRounded(count, to, [&](int i) {
-    const I rounded = Round(Mul(Load(x + i), Set(inverse[i / kLaneBlock])));
-    units[i / kLaneBlock] = ReduceAddI(rounded);
-    return rounded;
+  Unroll<kTerms>([&](auto term) KVANT_INLINE_LAMBDA {
+    int8_t* const to = s.rounded + (row * kTerms + term()) * RoundedBytes(count);
+    PackRounded(count, to, [&](int i) {
+      const F steps = Mul(Load(x + i), Set(inverse[i / kLaneBlock]));
+      const I rounded = term() == 0 ? FirstTerm(steps) : SecondTerm(steps);
+      units[term()][i / kLaneBlock] = ReduceAddI(rounded);
+      return rounded;
+    });
   });
   for (int first = 0, v = FigureOf(0, row); first < count; first += group, v += kLaneBlock) {
-    int32_t sum = 0;
+    int32_t sums[kTerms] = {};
     for (int i = first; i < first + group && i < count; i += kLaneBlock) {
-      sum += units[i / kLaneBlock];
+      for (int term = 0; term < kTerms; ++term) sums[term] += units[term][i / kLaneBlock];
     }
-    s.constant[v] = centre * static_cast<float>(sum);
+    s.constant[v] = centre * static_cast<float>(sums[0]);
+    if constexpr (kTerms == 2) s.constant[v] += centre * kSecondUnit * static_cast<float>(sums[1]);
   }
+}
+
+// 16 dots of RoundGroups' vectors of a row from s.sums, in steps.
+template <int kTerms>
+KVANT_INLINE F DotsInSteps(int row, int lane, const SegmentScratch& s) {
+  const F first = Load(s.sums[row * kTerms] + lane);
+  if constexpr (kTerms == 1) return first;
+  return Fma(Load(s.sums[row * kTerms + kTerms - 1] + lane), Set(kSecondUnit), first);
 }
 
 // What the lanes of four rows add up to, a quad of lanes each.
 KVANT_INLINE F SumRows(const I (&rows)[4]) {
   return ToFloat(ReduceAddI4(rows[0], rows[1], rows[2], rows[3]));
+}
+
+// What the terms of four rows add up to in units of the first, a quad of lanes each.
+template <int kTerms>
+KVANT_INLINE F UnitsOf(const I (&units)[kTerms][4]) {
+  const F first = SumRows(units[0]);
+  if constexpr (kTerms == 1) return first;
+  return Fma(SumRows(units[kTerms - 1]), Set(kSecondUnit), first);
 }
 
 // The figures of all rows of a slot: the step, and the constant: the offsets' share less what the
@@ -194,15 +213,15 @@ KVANT_INLINE void StoreFigures(int slot, F step, F centre, const F (&constant)[4
 
 // Folds the scales of one slot into vectors of 64 values, and rounds the products to 8 bits. They
 // wait in registers for the step, which their largest sets.
-//   scales: [64] f16      value(r, v): values 16 v .. 16 v + 15 of row r      to: [NR][64]
-template <int NR, typename Value>
+//   scales: [64] f16      value(r, v): values 16 v .. 16 v + 15 of row r      to: [NR][kTerms][64]
+template <int NR, int kTerms, typename Value>
 KVANT_INLINE void FoldSlot64(const MetadataReader& reader, F centre, const std::byte* scales,
                              const Value& value, int slot, int8_t* to, SegmentScratch& s) {
   F amax[4], constant[4], product[NR][4];
-  I units[4];
+  I units[kTerms][4];
   Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
     amax[r()] = constant[r()] = Zero();
-    units[r()] = ZeroI();
+    Unroll<kTerms>([&](auto term) KVANT_INLINE_LAMBDA { units[term()][r()] = ZeroI(); });
   });
   Unroll<4>([&](auto v) KVANT_INLINE_LAMBDA {
     F scale, centred;
@@ -218,13 +237,17 @@ KVANT_INLINE void FoldSlot64(const MetadataReader& reader, F centre, const std::
   const F inverse = InverseStep(largest);
   Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
     const F factor = LaneQuad<r()>(inverse);
-    const auto round = [&](int v)
-                           KVANT_INLINE_LAMBDA { return Round(Mul(product[r()][v], factor)); };
-    const B packed = PackQuads(round(0), round(1), round(2), round(3));
-    StoreB(to + r() * 64, packed);
-    units[r()] = SumBytes(units[r()], packed);
+    Unroll<kTerms>([&](auto term) KVANT_INLINE_LAMBDA {
+      const auto round = [&](int v) KVANT_INLINE_LAMBDA {
+        const F steps = Mul(product[r()][v], factor);
+        return term() == 0 ? FirstTerm(steps) : SecondTerm(steps);
+      };
+      const B packed = PackQuads(round(0), round(1), round(2), round(3));
+      StoreB(to + (r() * kTerms + term()) * 64, packed);
+      units[term()][r()] = SumBytes(units[term()][r()], packed);
+    });
   });
-  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, SumRows(units), s);
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, UnitsOf(units), s);
 }
 
 // The same for vectors of any length and terms; the products wait in memory.
@@ -234,10 +257,10 @@ KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std:
                               const float* const (&x)[NR], int count, int slot, int8_t* to,
                               SegmentScratch& s) {
   F amax[4], constant[4];
-  I units[4], second_units[4];
+  I units[kTerms][4];
   Unroll<4>([&](auto r) KVANT_INLINE_LAMBDA {
     amax[r()] = constant[r()] = Zero();
-    units[r()] = second_units[r()] = ZeroI();
+    Unroll<kTerms>([&](auto term) KVANT_INLINE_LAMBDA { units[term()][r()] = ZeroI(); });
   });
   for (int i = 0; i < count; i += kLaneBlock) {
     F scale, centred;
@@ -253,22 +276,15 @@ KVANT_INLINE void FoldSlotAny(const MetadataReader& reader, F centre, const std:
   const F inverse = InverseStep(largest);
   Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA {
     const F factor = LaneQuad<r()>(inverse);
-    const auto in_steps = [&](int i) { return Mul(Load(s.product[r()] + i), factor); };
-    int8_t* const first = to + r() * kTerms * RoundedBytes(count);
-    units[r()] = PackRounded(count, first, [&](int i) { return Round(in_steps(i)); });
-    if constexpr (kTerms == 2) {
-      second_units[r()] = PackRounded(count, first + RoundedBytes(count), [&](int i) {
-        const F steps = in_steps(i),
-                left = Sub(steps, ToFloat(Round(steps)));  // half a step at most, exact
-        return Round(Mul(left, Set(1.0f / kSecondUnit)));
+    Unroll<kTerms>([&](auto term) KVANT_INLINE_LAMBDA {
+      int8_t* const vector = to + (r() * kTerms + term()) * RoundedBytes(count);
+      units[term()][r()] = PackRounded(count, vector, [&](int i) {
+        const F steps = Mul(Load(s.product[r()] + i), factor);
+        return term() == 0 ? FirstTerm(steps) : SecondTerm(steps);
       });
-    }
+    });
   });
-  F all_units = SumRows(units);
-  if constexpr (kTerms == 2) {
-    all_units = Fma(SumRows(second_units), Set(kSecondUnit), all_units);
-  }
-  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, all_units, s);
+  StoreFigures(slot, Mul(largest, Set(1.0f / 127.0f)), centre, constant, UnitsOf(units), s);
 }
 
 // The same for many slots; constant becomes what no code carries. Slots are independent of each
@@ -285,10 +301,10 @@ inline void FoldSlots(const SideLayout& side, int slots, int count, const Scales
     Unroll<NR>([&](auto r) KVANT_INLINE_LAMBDA { x[r()] = x_of(slot, r()); });
     int8_t* const to = s.rounded + slot * slot_bytes;
     stream.Burst(lines);
-    if (kTerms == 1 && count == 64) {
+    if (count == 64) {
       const auto value = [&](auto r, auto v)
                              KVANT_INLINE_LAMBDA { return Load(x[r()] + v() * kLaneBlock); };
-      FoldSlot64<NR>(reader, centre, scales_of(slot), value, slot, to, s);
+      FoldSlot64<NR, kTerms>(reader, centre, scales_of(slot), value, slot, to, s);
     } else {
       FoldSlotAny<NR, kTerms>(reader, centre, scales_of(slot), x, count, slot, to, s);
     }

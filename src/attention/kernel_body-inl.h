@@ -135,12 +135,7 @@ inline void ScoreSegment(const Segment& segment, const SegmentRows& rows, Stream
       if (side.format.axis == Axis::kToken) {
         ScoreTokenSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
       } else if constexpr (kCode == Code::kPlain) {
-        if constexpr (kLow == 8) {
-          if (KeyTerms(kLow, side.padded_dim) == 2) {
-            return ScoreChannelSegment<kLow, kHigh, kCode, 2>(segment, levels, rows, stream, s);
-          }
-        }
-        ScoreChannelSegment<kLow, kHigh, kCode, 1>(segment, levels, rows, stream, s);
+        ScoreChannelSegment<kLow, kHigh, kCode>(segment, levels, rows, stream, s);
       }
     }
   });
@@ -186,12 +181,15 @@ inline void Softmax(const Segment& segment, SegmentRows& rows, Stream& stream, S
     }
     return;
   }
-  const int dot_lines = segment.num_blocks *
-                        DotLines(side.format.bits, side.padded_dim / kLaneBlock) *
-                        (kPageTokens / kStep);
+  const int dot_lines =
+      segment.num_blocks * DotLines(side.format.bits, side.padded_dim / kLaneBlock) *
+      (kPageTokens / kStep) * DivideUp(rows.rows * TermsFor(side.format.bits), kTileRows);
   const int lines = stream.BurstLines(segment.num_blocks, dot_lines);
-  WithRows(rows.rows,
-           [&](auto nr) { SoftmaxFold<decltype(nr)::value>(segment, rows, lines, stream, s); });
+  WithRows(rows.rows, [&](auto nr) {
+    constexpr int NR = decltype(nr)::value;
+    TermsFor(side.format.bits) == 1 ? SoftmaxFold<NR, 1>(segment, rows, lines, stream, s)
+                                    : SoftmaxFold<NR, 2>(segment, rows, lines, stream, s);
+  });
 }
 
 void AttendSegment(const Segment& segment, SegmentRows& rows, SegmentScratch& s) {

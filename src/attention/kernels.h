@@ -66,7 +66,7 @@ inline constexpr int kMaxFigures = 16 * kMaxSlots;
 inline constexpr int kMaxTerms = 2;  // of a rounded vector
 inline constexpr int kMaxRoundedBytes = kMaxTokenGroups * kMaxRows * kMaxTerms * kMaxPaddedDim;
 static_assert(kMaxSlots >= kMaxTokenGroups);
-static_assert(kMaxRoundedBytes >= kMaxSlots * kMaxRows * kPageTokens);
+static_assert(kMaxRoundedBytes >= kMaxSlots * kMaxRows * kMaxTerms * kPageTokens);
 
 // One thread's working memory, 64-byte aligned, zero before first use. Figures of a row of a slot
 // stand at 16 * slot + 4 * row.
@@ -76,8 +76,8 @@ struct alignas(64) SegmentScratch {
   float constant[kMaxFigures];             // what the codes do not carry: offsets and the centre
   float mass[kMaxFigures];                 // sum of the vector before rounding
   float product[kMaxRows][kMaxPaddedDim];  // of one slot, scales folded in; or turned queries
-  float sums[kMaxRows][kPageTokens];       // integer dots of one chunk of lanes
-  float centred[kMaxPaddedDim];            // value of the middle code of each group
+  float sums[kMaxRows * kMaxTerms][kPageTokens];  // integer dots of one chunk of lanes
+  float centred[kMaxPaddedDim];                   // value of the middle code of each group
   float scale[kMaxPaddedDim];
   int8_t rounded[kMaxRoundedBytes];         // [slot][row][term][length], see PackQuads
   float keys[kMaxPaddedDim * kPageTokens];  // K before RoPE: decoded, of one block

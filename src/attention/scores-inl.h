@@ -31,9 +31,10 @@ inline void FoldChannelQueries(const Segment& segment, const SegmentRows& rows, 
 }
 
 // A tile's vectors are the terms of its rows: [row][term].
-template <int kLow, int kHigh, Code kCode, int kTerms>
+template <int kLow, int kHigh, Code kCode>
 inline void ScoreChannelSegment(const Segment& segment, const uint8_t* levels,
                                 const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  constexpr int kTerms = TermsFor(kLow + kHigh);
   const SideLayout& side = segment.layout->k;
   const int group = TokensOfGroup(side);
   const int steps = side.padded_dim / kStep, stride = RoundedBytes(side.padded_dim);
@@ -69,14 +70,14 @@ inline void ScoreChannelSegment(const Segment& segment, const uint8_t* levels,
 template <int kLow, int kHigh, Code kCode>
 inline void ScoreTokenSegment(const Segment& segment, const uint8_t* levels,
                               const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  constexpr int kTerms = TermsFor(kLow + kHigh);
   const SideLayout& side = segment.layout->k;
   const MetadataReader reader(side);
   const int stride = RoundedBytes(side.padded_dim);
   // A group that is the whole head takes the padding too.
   const int group = DivideUp(side.group, kLaneBlock) * kLaneBlock;
   for (int r = 0; r < rows.rows; ++r) {
-    RoundGroups(rows.q[r], side.padded_dim, group, CentreOf(side.format), r, s.rounded + r * stride,
-                s);
+    RoundGroups<kTerms>(rows.q[r], side.padded_dim, group, CentreOf(side.format), r, s);
   }
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group;
@@ -87,15 +88,15 @@ inline void ScoreTokenSegment(const Segment& segment, const uint8_t* levels,
                          static_cast<int64_t>(g) * kPageTokens * side.scale_bytes,
                      kPageTokens, s);
       const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, ref.page, ref.block, 0, levels);
-      DotSums<kLow, kHigh, kCode>(planes, 0, kChunkBlocks, first / kStep, end / kStep, rows.rows,
-                                  stride, stream, s);
+      DotSums<kLow, kHigh, kCode>(planes, 0, kChunkBlocks, first / kStep, end / kStep,
+                                  rows.rows * kTerms, stride, stream, s);
       for (int r = 0; r < rows.rows; ++r) {
         float* scores = s.scores[r] + i * kPageTokens;
         const int v = FigureOf(g, r);
         const F centre_units = Set(s.constant[v]), step = Set(s.step[v]), mass = Set(s.mass[v]);
         for (int t = 0; t < kPageTokens; t += kLaneBlock) {
           const F before = g == 0 ? Zero() : Load(scores + t);
-          const F dot = Mul(Sub(Load(s.sums[r] + t), centre_units), step);
+          const F dot = Mul(Sub(DotsInSteps<kTerms>(r, t, s), centre_units), step);
           const F constant = Fma(Load(s.centred + t), mass, before);
           Store(scores + t, Fma(Load(s.scale + t), dot, constant));
         }
@@ -129,8 +130,7 @@ inline void ScoreNormedSegment(const Segment& segment, const uint8_t* levels,
   MetadataReader reader(side);
   const int stride = RoundedBytes(side.padded_dim), steps = side.padded_dim / kStep;
   for (int r = 0; r < rows.rows; ++r) {
-    RoundGroups(rows.q[r], side.padded_dim, side.padded_dim, CentreOf(side.format), r,
-                s.rounded + r * stride, s);
+    RoundGroups<1>(rows.q[r], side.padded_dim, side.padded_dim, CentreOf(side.format), r, s);
   }
   const int lines = stream.BurstLines(
       segment.num_blocks, stream.all_lines() - segment.num_blocks * side.bytes / 2 / 64);

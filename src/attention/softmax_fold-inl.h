@@ -38,7 +38,7 @@ KVANT_INLINE void BlockProbabilities(const float* scores, F max, int begin, int 
 }
 
 // Channel group g of block i is slot g * num_blocks + i. Asks for `lines` lines a block.
-template <int NR>
+template <int NR, int kTerms>
 inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, Stream& stream,
                         SegmentScratch& s) {
   const SideLayout& side = segment.layout->v;
@@ -64,10 +64,10 @@ inline void SoftmaxFold(const Segment& segment, SegmentRows& rows, int lines, St
     const std::byte* scales = reader.Enter(ref.page + segment.layout->v_offset_bytes, ref.block);
     for (int g = 0; g < side.channel_groups; ++g) {
       const int slot = g * segment.num_blocks + i;
-      FoldSlot64<NR>(
+      FoldSlot64<NR, kTerms>(
           reader, centre, scales + static_cast<int64_t>(g) * kPageTokens * side.scale_bytes,
           [&](auto r, auto t) KVANT_INLINE_LAMBDA { return p[r()][t()]; }, slot,
-          s.rounded + slot * NR * kPageTokens, s);
+          s.rounded + slot * NR * kTerms * kPageTokens, s);
     }
   }
   alignas(64) float maxima[kLaneBlock], sums[kLaneBlock];

@@ -17,7 +17,9 @@ inline void ForChunks(int first, int end, const Fn& fn) {
 template <int kLow, int kHigh, Code kCode>
 inline void AccumulateTokenSegment(const Segment& segment, const uint8_t* levels,
                                    const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  constexpr int kTerms = TermsFor(kLow + kHigh);
   const SideLayout& side = segment.layout->v;
+  const int vectors = rows.rows * kTerms;
   for (int g = 0; g < side.channel_groups; ++g) {
     const int first = g * side.group / kLaneBlock;
     const int end = g + 1 == side.channel_groups ? side.padded_dim / kLaneBlock
@@ -32,12 +34,14 @@ inline void AccumulateTokenSegment(const Segment& segment, const uint8_t* levels
         float* weighted[kMaxRows] = {};
         for (int r = 0; r < rows.rows; ++r) weighted[r] = rows.out[r].weighted + first_lane;
         const float* const step = s.step + FigureOf(slot, 0);
-        const auto finish = [=](int r, int lane, F dot) KVANT_INLINE_LAMBDA {
-          Store(weighted[r] + lane, Fma(dot, Set(step[FigureOf(0, r)]), Load(weighted[r] + lane)));
+        const auto finish = [=](int v, int lane, F dot) KVANT_INLINE_LAMBDA {
+          const float unit = v % kTerms == 0 ? 1.0f : kSecondUnit;
+          float* const at = weighted[v / kTerms] + lane;
+          Store(at, Fma(dot, Set(step[FigureOf(0, v / kTerms)] * unit), Load(at)));
         };
-        DotPlanes<kLow, kHigh, kCode>(planes, inside, count, 0, kPageTokens / kStep, rows.rows,
-                                      s.rounded + slot * rows.rows * kPageTokens, kPageTokens,
-                                      stream, finish);
+        DotPlanes<kLow, kHigh, kCode>(planes, inside, count, 0, kPageTokens / kStep, vectors,
+                                      s.rounded + slot * vectors * kPageTokens, kPageTokens, stream,
+                                      finish);
       });
     }
     for (int r = 0; r < rows.rows; ++r) {  // the constants of all blocks, once a group
@@ -58,10 +62,11 @@ template <int kLow, int kHigh, Code kCode>
 inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base,
                                    const BlockRef& ref, int index, const uint8_t* levels,
                                    const SegmentRows& rows, Stream& stream, SegmentScratch& s) {
+  constexpr int kTerms = TermsFor(kLow + kHigh);
   const int group = TokensOfGroup(side);
   for (int r = 0; r < rows.rows; ++r) {
-    RoundGroups(s.scores[r] + index * kPageTokens, kPageTokens, group, CentreOf(side.format), r,
-                s.rounded + r * kPageTokens, s);
+    RoundGroups<kTerms>(s.scores[r] + index * kPageTokens, kPageTokens, group,
+                        CentreOf(side.format), r, s);
   }
   for (int token = 0, slot = 0; token < kPageTokens; token += group, ++slot) {
     const int group_index = (ref.block * kPageTokens + token) / side.group;
@@ -70,14 +75,14 @@ inline void AccumulateChannelBlock(const SideLayout& side, const std::byte* base
     ForChunks(0, side.padded_dim / kLaneBlock, [&](int chunk, int inside, int count) {
       const ChunkPlanes planes = PlanesOfChunk<kLow, kHigh>(side, base, ref.block, chunk, levels);
       DotSums<kLow, kHigh, kCode>(planes, inside, count, token / kStep, (token + group) / kStep,
-                                  rows.rows, kPageTokens, stream, s);
+                                  rows.rows * kTerms, kPageTokens, stream, s);
       const int first_lane = (chunk * kChunkBlocks + inside) * kLaneBlock;
       for (int r = 0; r < rows.rows; ++r) {
         float* weighted = rows.out[r].weighted;
         const int v = FigureOf(slot, r);
         const F centre_units = Set(s.constant[v]), step = Set(s.step[v]), mass = Set(s.mass[v]);
         for (int c = first_lane; c < first_lane + count * kLaneBlock; c += kLaneBlock) {
-          const F dot = Mul(Sub(Load(s.sums[r] + c - first_lane), centre_units), step);
+          const F dot = Mul(Sub(DotsInSteps<kTerms>(r, c - first_lane, s), centre_units), step);
           const F before = Fma(Load(s.centred + c), mass, Load(weighted + c));
           Store(weighted + c, Fma(Load(s.scale + c), dot, before));
         }
