@@ -384,7 +384,7 @@ TEST(KvPreset, ASpecNamesBothSidesAlike) {
   EXPECT_EQ(FormatSpec(ParseKvPreset("int4:g32:zero")->k), "int4:channel:g32:zero");
 }
 
-TEST(KvPreset, PlannedPresetsAreUnsupportedAndUnknownOnesInvalid) {
+TEST(KvPreset, PoliciesAreUnsupportedAndUnknownPresetsInvalid) {
   EXPECT_EQ(ParseKvPreset("diffkv").status().code(), StatusCode::kUnsupported);
   EXPECT_TRUE(Mentions(ParseKvPreset("diffkv").status(), "'diffkv'"));
   EXPECT_EQ(ParseKvPreset("kivi9").status().code(), StatusCode::kInvalidArgument);

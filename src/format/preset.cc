@@ -53,8 +53,9 @@ constexpr Preset kPresets[] = {
     {"nvfp4", "nvfp4", "nvfp4"},
 };
 
-// Presets of the roadmap that other methods will fill; named so that the refusal can be exact.
-constexpr std::string_view kPlannedPresets[] = {"diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
+// Methods that choose among tokens or heads rather than code them; named so that the refusal can
+// say where they belong.
+constexpr std::string_view kPolicies[] = {"diffkv", "mikv", "qaq", "h2o", "streaming", "duo"};
 
 std::string PresetList() {
   std::string list;
@@ -67,11 +68,11 @@ std::string PresetList() {
 Result<KvSpec> ParseKvPreset(std::string_view preset) {
   const size_t colon = preset.find(':');
   const std::string_view name = preset.substr(0, colon);
-  if (std::find(std::begin(kPlannedPresets), std::end(kPlannedPresets), name) !=
-      std::end(kPlannedPresets)) {
-    return Status::Unsupported("KV preset '" + std::string(preset) +
-                               "' is not part of this version; possible: " + PresetList() +
-                               ", K/V as two KV formats, or one for both");
+  if (std::find(std::begin(kPolicies), std::end(kPolicies), name) != std::end(kPolicies)) {
+    return Status::Unsupported("'" + std::string(preset) +
+                               "' is a policy over a cache of several widths, not a KV format; "
+                               "formats: " +
+                               PresetList() + ", K/V as two KV formats, or one for both");
   }
   const auto pair_of = [](std::string_view k, std::string_view v) -> Result<KvSpec> {
     KvSpec spec;
