@@ -63,6 +63,49 @@ def test_every_cache_is_measured_against_the_first(monkeypatch):
     assert rows[1]["kl_mean_nats"] == pytest.approx((uniform + 2 * _kl_of_a_sharp_row()) / 3, rel=1e-4)
 
 
+class Generator:
+    """onnxruntime's: the logits of the last token, of what has been read."""
+
+    def __init__(self):
+        self.read, self.calls = [1, 2, 3], []
+
+    def rewind_to(self, depth):
+        del self.read[depth:]
+
+    def append_tokens(self, tokens):
+        self.calls.append(len(tokens))
+        self.read += tokens.tolist()
+
+    def get_logits(self):
+        return numpy.array([[[len(self.read), self.read[-1]]]])
+
+
+def test_onnxruntime_reads_one_by_one_what_counts():
+    peer = quality.OnnxRuntime.__new__(quality.OnnxRuntime)
+    peer.generator = Generator()
+    tokens = numpy.arange(100, 100 + 1210)
+    assert peer.logits(tokens, range(605, 609)).tolist() == [[606, 705], [607, 706], [608, 707], [609, 708]]
+    assert peer.generator.calls == [512, 93, 1, 1, 1, 1]
+
+
+class Request:
+    """OpenVINO's: a row for every token that it is given."""
+
+    def infer(self, inputs):
+        assert inputs["past_lens"] == inputs["position_ids"][0]
+        assert inputs["subsequence_begins"].tolist() == [0, len(inputs["input_ids"])]
+        assert inputs["max_context_len"] == inputs["position_ids"][-1] + 1
+        return {"logits": numpy.stack([inputs["position_ids"], inputs["input_ids"]], axis=1)[:, None]}
+
+
+def test_openvino_keeps_the_rows_that_count():
+    peer = quality.OpenVino.__new__(quality.OpenVino)
+    peer.request, peer.blocks = Request(), 38
+    tokens = numpy.arange(100, 100 + 1210)
+    kept = peer.logits(tokens, quality.scored(1210))
+    assert kept.tolist() == [[i, 100 + i] for i in range(605, 1209)]
+
+
 def _kl_of_a_sharp_row():
     base = quality.log_softmax(numpy.array([[0.0, 5.0, 0.0, 0.0]]))
     return float(quality.kl_nats(base, quality.log_softmax(numpy.array([[1.0, 5.0, 0.0, 0.0]])))[0])

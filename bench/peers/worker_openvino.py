@@ -15,15 +15,20 @@ import openvino_genai
 from worker import Tokens, elapsed_ns, serve
 
 
+def precisions(cache):
+    """Properties that set it."""
+    k, _, v = cache.partition("/")
+    return {"KEY_CACHE_PRECISION": k, "VALUE_CACHE_PRECISION": v} if v else {"KV_CACHE_PRECISION": k}
+
+
 class OpenVino:
     def __init__(self, model, cache, threads, context_tokens):
-        k, _, v = cache.partition("/")
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens = 512
         self.finds_prefix = scheduler.enable_prefix_caching = "u4" not in cache
         self.pipeline = openvino_genai.LLMPipeline(
             model, "CPU", ATTENTION_BACKEND="PA", INFERENCE_NUM_THREADS=threads, scheduler_config=scheduler,
-            **({"KEY_CACHE_PRECISION": k, "VALUE_CACHE_PRECISION": v} if v else {"KV_CACHE_PRECISION": k}))
+            **precisions(cache))
         self.tokens = Tokens(1)
         self.prompt_tokens = self.tokens.take(context_tokens)
         self.depth = 0
