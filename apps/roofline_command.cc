@@ -82,16 +82,23 @@ Request Resolve(const RooflineFlags& flags) {
   return request;
 }
 
+bool IsCodebook(const Format& f) {
+  return f.bits == 4 && (f.levels == Levels::kLloydMax || f.levels == Levels::kNested);
+}
+
 std::vector<KernelCost> KernelsOf(const Device& device, const KvSpec& spec, const std::string& kv) {
   std::vector<KernelCost> kernels;
   std::string widths;
   for (const KernelCost& kernel : KernelCosts(device.target)) {
-    const bool reads_floats = kernel.format == "fp8";
-    if (kernel.bits == spec.k.bits && kernel.bits == spec.v.bits &&
-        reads_floats == spec.k.is_float8() && reads_floats == spec.v.is_float8()) {
+    const int v_bits = kernel.v_bits > 0 ? kernel.v_bits : kernel.bits;
+    const bool reads_floats = kernel.format == "fp8", reads_levels = kernel.format == "tq4";
+    if (kernel.bits == spec.k.bits && v_bits == spec.v.bits && reads_floats == spec.k.is_float8() &&
+        reads_floats == spec.v.is_float8() &&
+        reads_levels == (IsCodebook(spec.k) && IsCodebook(spec.v))) {
       kernels.push_back(kernel);
     }
-    const std::string width = fmt::format(" {}", kernel.bits);
+    const std::string width = v_bits == kernel.bits ? fmt::format(" {}", kernel.bits)
+                                                    : fmt::format(" {}/{}", kernel.bits, v_bits);
     if (widths.find(width) == std::string::npos) widths += width;
   }
   if (kernels.empty()) {

@@ -19,15 +19,18 @@ namespace kvant {
 
 // What a decode kernel asks of a device for each byte of codes (or f16 values).
 struct KernelCost {
-  std::string name;    // "core", "tensor", "naive"
-  std::string format;  // of kvant's kernel: "f16", "int8", "int4", "int2", "fp8"
-  int bits = 0;        // of a code
+  std::string name;  // "core", "tensor", "naive"
+  // Of kvant's kernel: "f16", "int8", "int4", "int2", "fp8", "tq4", or of two widths (K's first)
+  // "int8_int4", "int4_int2".
+  std::string format;
+  int bits = 0;        // of a code of K
+  int v_bits = 0;      // of V; 0: the same
   int target = 0;      // machine code that was counted: 80 of sm_80
   std::string source;  // which loop, and by which compiler
 
   // Instructions a thread for each byte of its codes, for as many query heads as one pass serves.
   double issued = 0;  // of all kinds
-  double alu = 0, fma = 0, half2 = 0, xu = 0;
+  double alu = 0, fma = 0, half2 = 0, xu = 0, shared = 0;
   // Query heads of one pass. For each one more a kernel on CUDA cores needs at least another
   // product of each pair of codes, which is all that is added here; one on tensor cores makes
   // another pass.
@@ -41,7 +44,7 @@ struct KernelCost {
 
 // kvant's kernels for heads of 128 channels, as kvant meter counts them (a test holds both
 // together): "core" without and "tensor" with matrix instructions, whole attention loops, and
-// "naive" as the counter-example, a loop over K alone. Once a width; for the target's own machine
+// "naive" as the counter-example, a loop over K alone. Once a format; for the target's own machine
 // code where that was counted, otherwise for the nearest older one.
 std::vector<KernelCost> KernelCosts(int target);
 
@@ -57,7 +60,7 @@ std::string_view BoundName(Bound bound);  // "weights, memory", ...
 // What the instructions of one byte of codes need, by pipe, as a part of the time in which the
 // device reads that byte: above 1 the pipe binds.
 struct PipeLoad {
-  std::string pipe;  // the busiest: "issue", "ALU", "FMA", "half2", "XU"
+  std::string pipe;  // the busiest: "issue", "ALU", "FMA", "half2", "XU", "shared memory"
   double load = 0;
 };
 // `group_ratio` query heads a KV head. REQUIRES: device.multiprocessors > 0, counts are given.
@@ -79,7 +82,7 @@ struct StepTime {
   double weight_ridge_batch = 0;
 };
 
-// The step of `e` (pages alone, no window) by a kernel of the formats' width. A device without a
+// The step of `e` (pages alone, no window) by a kernel of the formats' widths. A device without a
 // known instruction rate needs a kernel with a rate of its own.
 // kInvalidArgument where the kernel has another width than the formats' K, or counts meet a device
 // without a rate.

@@ -44,7 +44,8 @@ struct PipeLanes {
   int alu = 64;     // integers and logic
   int fma = 128;
   int half2 = 128;
-  int xu = 16;  // exponentials, conversions
+  int xu = 16;      // exponentials, conversions
+  int shared = 32;  // words of shared memory, where no two lanes meet in a bank
 };
 // Of a GPU of that machine code (CUDA C++ Programming Guide, "Throughput of Native Arithmetic
 // Instructions", where a packed half counts as two results). 10.x was not verified.

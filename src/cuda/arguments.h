@@ -28,6 +28,9 @@ struct DecodeArguments {
   int32_t first_slot;  // of this call: split x of the grid writes first_slot + x
   int32_t pages_per_split;
   float score_scale;  // of a query's product, log2(e) included
+  // Of tq4 pages (DeviceLevelsOf, page_permutation.h).
+  const uint16_t* levels = nullptr;  // [16] halves
+  float level_unit = 0;              // a value is its scale * level_unit * half
 };
 // Grid: splits x rows. Block: kBlockThreads. A split without visible tokens leaves the empty state:
 // max -inf, sum 0, output 0.

@@ -6,6 +6,7 @@
 
 #include "cuda/device_page.h"
 #include "cuda/isa.h"
+#include "cuda/pair_table.h"
 
 namespace kvant::cuda {
 
@@ -105,6 +106,40 @@ struct E4M3Codes {
   }
 };
 
+struct LevelCodes {
+  static constexpr SideCode kCode = SideCode::kLevels4;
+  static constexpr int kWeight = 1, kRowWeight = 1, kPairWeight = 1;
+  PairTable<kPairCopies> table;
+  KVANT_DEVICE void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) const {
+    const uint32_t word = words[fragment];
+    a[0] = table.Pair<0>(word);
+    a[1] = table.Pair<1>(word);
+    a[2] = table.Pair<2>(word);
+    a[3] = table.Pair<3>(word);
+  }
+  KVANT_DEVICE static void MakeExact(uint32_t (&)[4]) {}
+};
+
+// levels: the shared table, of LevelCodes only.
+template <typename Codes>
+KVANT_DEVICE Codes MakeCodes([[maybe_unused]] const uint32_t* levels, [[maybe_unused]] int lane) {
+  if constexpr (Codes::kCode == SideCode::kLevels4) {
+    return Codes{PairTable<kPairCopies>::Of(levels, lane)};
+  } else {
+    return Codes{};
+  }
+}
+
+// What a value has besides its scale and its half.
+template <typename Codes>
+KVANT_DEVICE float UnitOf([[maybe_unused]] const DecodeArguments& args) {
+  if constexpr (Codes::kCode == SideCode::kLevels4) {
+    return args.level_unit;
+  } else {
+    return 1.0f;
+  }
+}
+
 template <SideCode kCode>
 struct CodesOfSide;
 template <>
@@ -127,6 +162,10 @@ template <>
 struct CodesOfSide<SideCode::kE4M3> {
   using Type = E4M3Codes;
 };
+template <>
+struct CodesOfSide<SideCode::kLevels4> {
+  using Type = LevelCodes;
+};
 
 // The codes of a page.
 template <typename KCodes, typename VCodes = KCodes>
@@ -139,8 +178,9 @@ template <PageCode kPage>
 using CodesOf = Sides<typename CodesOfSide<kPage.k>::Type, typename CodesOfSide<kPage.v>::Type>;
 
 // Calls use(fragment, a) for the fragments of a lane's stream in order, a as Unpack leaves it.
-template <typename Codes, int kDim, typename Use>
-KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use& use) {
+template <int kDim, typename Codes, typename Use>
+KVANT_DEVICE void ForEachFragment([[maybe_unused]] const Codes& codes, const unsigned char* side,
+                                  int lane, const Use& use) {
   constexpr int kLaneBytes = LaneBytes(Codes::kCode, kDim), kVectors = kLaneBytes / 16;
   constexpr int kPerVector = 16 / BitsOf(Codes::kCode);
   KVANT_UNROLL
@@ -149,7 +189,7 @@ KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use
     KVANT_UNROLL
     for (int i = 0; i < kPerVector; ++i) {
       uint32_t a[4];
-      Codes::Unpack(words.word, i, a);
+      codes.Unpack(words.word, i, a);
       use(v * kPerVector + i, a);
     }
   }
@@ -159,7 +199,7 @@ KVANT_DEVICE void ForEachFragment(const unsigned char* side, int lane, const Use
     KVANT_UNROLL
     for (int i = 0; i < kPerVector / 2; ++i) {
       uint32_t a[4];
-      Codes::Unpack(words, i, a);
+      codes.Unpack(words, i, a);
       use(kVectors * kPerVector + i, a);
     }
   }

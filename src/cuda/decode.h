@@ -2,9 +2,23 @@
 // warps take pages in turn, and leave one partial state.
 #pragma once
 
+#include "cuda/codes.h"
 #include "cuda/split.h"
 
 namespace kvant::cuda {
+
+// The table of levels in shared memory, to be read behind a barrier; null where no side needs it.
+template <PageCode kPage>
+KVANT_DEVICE const uint32_t* StoreLevels([[maybe_unused]] const DecodeArguments& args) {
+  if constexpr (kPage.k == SideCode::kLevels4 || kPage.v == SideCode::kLevels4) {
+    using Table = PairTable<kPairCopies>;
+    KVANT_SHARED(uint32_t, table, Table::kWords);
+    Table::Store(args.levels, table);
+    return table;
+  } else {
+    return nullptr;
+  }
+}
 
 template <template <typename, int, int> class Decode, typename Codes, int kDim, int kHeadsOrTiles>
 KVANT_DEVICE void DecodeRow(const DecodeArguments& args) {
@@ -17,10 +31,11 @@ KVANT_DEVICE void DecodeRow(const DecodeArguments& args) {
   const BlockState<kHeads, kDim> block{max, sum, out};
 
   Warp::StoreShared(args, words);
+  const uint32_t* levels = StoreLevels<Codes::kPage>(args);
   SyncThreads();
   const Split split = Split::Of(args);
   const int warp = UniformWarp();
-  Warp decode(args, words);
+  Warp decode(args, words, levels);
   KVANT_LOOP
   for (int page = split.first_page + warp; page < split.end_page; page += kBlockWarps) {
     decode.AddPage(split, page);

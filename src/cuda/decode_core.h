@@ -4,6 +4,8 @@
 // those of an output in fp32.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/codes.h"
 #include "cuda/split.h"
 
@@ -21,25 +23,32 @@ struct CoreDecode {
   static constexpr int kGroups = kVOffsets ? VGroups(kDim) : 1;
   static constexpr int kTileGroup = kVGroupChannels / 16;
   static constexpr int kChain = 8;  // terms that follow each other in one half accumulator
+  // Sums over a token's lanes are halves too: a rounding more is nothing to codes of 2 bits.
+  static constexpr bool kHalfScores = BitsOf(K::kCode) == 2;
+  using ScoreSums = std::conditional_t<kHalfScores, uint32_t[kTokenBlocks], float[2][kTokenBlocks]>;
 
   const DecodeArguments& args;
   const uint32_t* queries;  // shared
   int lane, g, t;
   int k_offset_byte, v_offset_byte, q_place;
+  K k_codes;
+  V v_codes;
 
   uint32_t scaled_q[kHeads][kQueryWords];
-  float scores[kHeads][kTokenBlocks][2];  // tokens 16 block + g, + 8
-  uint32_t p[kHeads][kTokenBlocks][2];    // tokens 16 block + 2 t, + 1; the same + 8
-  float max[kHeads], sum[kHeads];         // the sum of the lane's own tokens until Finish
-  float bias[kHeads][kGroups];            // the same of sum(p * V offset)
-  float out[kHeads][kTiles][2];           // channels 16 tile + g, + 8, of the lane's tokens
+  ScoreSums scores[kHeads];             // tokens 16 block + g, + 8: two halves, or [2]
+  uint32_t p[kHeads][kTokenBlocks][2];  // tokens 16 block + 2 t, + 1; the same + 8
+  float max[kHeads], sum[kHeads];       // the sum of the lane's own tokens until Finish
+  float bias[kHeads][kGroups];          // the same of sum(p * V offset)
+  float out[kHeads][kTiles][2];         // channels 16 tile + g, + 8, of the lane's tokens
 
   static constexpr int kSharedWords = kHeads * kDim / 2;
   KVANT_DEVICE static void StoreShared(const DecodeArguments& args, uint32_t* shared) {
     StoreQueries<kHeads, kDim>(args, shared);
   }
 
-  KVANT_DEVICE CoreDecode(const DecodeArguments& arguments, const uint32_t* shared)
+  // levels: of StoreLevels.
+  KVANT_DEVICE CoreDecode(const DecodeArguments& arguments, const uint32_t* shared,
+                          const uint32_t* levels)
       : args(arguments), queries(shared) {
     lane = LaneIndex();
     g = lane / 4;
@@ -47,6 +56,8 @@ struct CoreDecode {
     k_offset_byte = Kept(PairWord(kTiles, t, g) * 4);
     q_place = Kept(PairWord(kTiles, t, ExchangedWord(kTiles, g)));
     v_offset_byte = Kept(OffsetOrder(kTokenBlocks, 16 * t + g / 2 * 2 + g % 2 * 8) * 2);
+    k_codes = MakeCodes<K>(levels, lane);
+    v_codes = MakeCodes<V>(levels, lane);
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
       max[h] = NegativeInfinity();
@@ -95,10 +106,11 @@ struct CoreDecode {
   // The lane's quarter of the scores of its tokens, then the sums over the four lanes: scores of
   // the lane's own block, which is block t.
   KVANT_DEVICE void Score(const StoredPage& stored, float (&own)[kHeads][2]) {
+    const float scale = args.score_scale * UnitOf<K>(args);
     float offset[kHeads] = {};
     if constexpr (kKOffsets) FoldScales(stored.k_metadata, offset);
     uint32_t chain[kHeads][2] = {}, chains[kHeads][2] = {};
-    ForEachFragment<K, kDim>(stored.k, lane, [&](int f, uint32_t(&a)[4]) {
+    ForEachFragment<kDim>(k_codes, stored.k, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
       K::MakeExact(a);
       KVANT_UNROLL
@@ -111,9 +123,8 @@ struct CoreDecode {
           c = HalfFma2(a[row + 2], q1, c);
           if ((j + 1) % (kChain / 2) != 0 && j + 1 < kTiles) continue;
           sum_of_chains = j < kChain / 2 ? c : HalfAdd2(sum_of_chains, c);
-          if (j + 1 < kTiles) continue;
-          scores[h][block][row] = LowHalf(sum_of_chains) + HighHalf(sum_of_chains);
         }
+        if (j + 1 == kTiles) StoreScores(h, block, chains[h]);
       }
     });
     KVANT_UNROLL
@@ -122,12 +133,13 @@ struct CoreDecode {
         KVANT_UNROLL
         for (int mask = 1; mask < kWarpLanes; mask *= 2) offset[h] += ShuffleXor(offset[h], mask);
       }
+      SumQuarters(h, own[h]);
       KVANT_UNROLL
-      for (int row = 0; row < 2; ++row) own[h][row] = SumOfQuarters(h, row) * args.score_scale;
+      for (int row = 0; row < 2; ++row) own[h][row] *= scale;
       if constexpr (kKOffsets) {
         KVANT_UNROLL
         for (int row = 0; row < 2; ++row) {
-          own[h][row] = Fma(offset[h], args.score_scale, own[h][row]);
+          own[h][row] = Fma(offset[h], scale, own[h][row]);
         }
       }
     }
@@ -144,19 +156,44 @@ struct CoreDecode {
     }
   }
 
-  // Each step sends the half of the blocks that the partner keeps: of block t, summed, 3 additions
-  // instead of 8.
-  KVANT_DEVICE float SumOfQuarters(int h, int row) const {
-    const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
-    const float* all = &scores[h][0][row];
-    const float keep0 = upper ? all[4] : all[0], keep1 = upper ? all[6] : all[2];
-    const float send0 = upper ? all[0] : all[4], send1 = upper ? all[2] : all[6];
-    const float sum0 = keep0 + ShuffleXor(send0, 2), sum1 = keep1 + ShuffleXor(send1, 2);
-    return (odd ? sum1 : sum0) + ShuffleXor(odd ? sum0 : sum1, 1);
+  // rows: chains of tokens 16 block + g, + 8.
+  KVANT_DEVICE void StoreScores(int h, int block, const uint32_t (&rows)[2]) {
+    if constexpr (kHalfScores) {
+      scores[h][block] =
+          HalfAdd2(Permute<0x5410>(rows[0], rows[1]), Permute<0x7632>(rows[0], rows[1]));
+    } else {
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        scores[h][row][block] = LowHalf(rows[row]) + HighHalf(rows[row]);
+      }
+    }
+  }
+  KVANT_DEVICE void SumQuarters(int h, float (&own)[2]) const {
+    if constexpr (kHalfScores) {
+      const uint32_t halves = OfOwnBlock(scores[h]);
+      own[0] = LowHalf(halves);
+      own[1] = HighHalf(halves);
+    } else {
+      KVANT_UNROLL
+      for (int row = 0; row < 2; ++row) own[row] = OfOwnBlock(scores[h][row]);
+    }
   }
 
-  // Turns the lane's two scores into probabilities and passes them to the lanes that hold the
-  // tokens of V. decay: of all that was summed before.
+  // The sum over the lanes of equal g, of block t. Each step sends the half of the blocks that the
+  // partner keeps: 3 additions instead of 8.
+  template <typename Sum>
+  KVANT_DEVICE Sum OfOwnBlock(const Sum (&all)[kTokenBlocks]) const {
+    const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
+    const Sum keep0 = upper ? all[2] : all[0], keep1 = upper ? all[3] : all[1];
+    const Sum send0 = upper ? all[0] : all[2], send1 = upper ? all[1] : all[3];
+    const Sum sum0 = Add(keep0, ShuffleXor(send0, 2)), sum1 = Add(keep1, ShuffleXor(send1, 2));
+    return Add(odd ? sum1 : sum0, ShuffleXor(odd ? sum0 : sum1, 1));
+  }
+  KVANT_DEVICE static float Add(float a, float b) { return a + b; }
+  KVANT_DEVICE static uint32_t Add(uint32_t a, uint32_t b) { return HalfAdd2(a, b); }
+
+  // Turns the lane's two scores into probabilities, exchanges them with the neighbour's (PairUp)
+  // and passes them to the lanes that hold the tokens of V. decay: of all that was summed before.
   KVANT_DEVICE void Softmax(float (&own)[kHeads][2], float (&decay)[kHeads]) {
     KVANT_UNROLL
     for (int h = 0; h < kHeads; ++h) {
@@ -168,29 +205,27 @@ struct CoreDecode {
       KVANT_UNROLL
       for (int row = 0; row < 2; ++row) own[h][row] = Exp2(own[h][row] - top);
       sum[h] = Fma(sum[h], decay[h], own[h][0] + own[h][1]);
+      PairUp(own[h]);
       const uint32_t halves = PackHalves(own[h][0], own[h][1]);
       KVANT_UNROLL
       for (int block = 0; block < kTokenBlocks; ++block) {
-        const uint32_t even = ShuffleFrom(halves, 2 * t * 4 + block);
-        const uint32_t odd = ShuffleFrom(halves, (2 * t + 1) * 4 + block);
-        p[h][block][0] = Permute<0x5410>(even, odd);
-        p[h][block][1] = Permute<0x7632>(even, odd);
+        KVANT_UNROLL
+        for (int row = 0; row < 2; ++row) {
+          p[h][block][row] = ShuffleFrom(halves, (2 * t + row) * 4 + block);
+        }
       }
     }
   }
 
-  // The lane's two probabilities become those of two tokens that follow each other, whose V offsets
-  // one word holds: of row g, or for odd g of row g + 8, each with the row beside it.
-  KVANT_DEVICE void PairUp(float (&own)[kHeads][2]) const {
+  // The lane's two probabilities become those of two tokens that follow each other: of row g, or
+  // for odd g of row g + 8, each with the row beside it. V's offsets come in this order.
+  KVANT_DEVICE void PairUp(float (&own)[2]) const {
     const bool odd = g % 2 != 0;
-    KVANT_UNROLL
-    for (int h = 0; h < kHeads; ++h) {
-      const float other = ShuffleXor(odd ? own[h][0] : own[h][1], 4);
-      if (odd) {
-        own[h][0] = other;
-      } else {
-        own[h][1] = other;
-      }
+    const float other = ShuffleXor(odd ? own[0] : own[1], 4);
+    if (odd) {
+      own[0] = other;
+    } else {
+      own[1] = other;
     }
   }
 
@@ -224,11 +259,11 @@ struct CoreDecode {
     }
   }
 
-  // pair: of V with offsets, as PairUp leaves them.
+  // pair: as PairUp leaves them.
   KVANT_DEVICE void AddValues(const StoredPage& stored, const Visible& visible,
                               const float (&pair)[kHeads][2], const float (&decay)[kHeads]) {
     uint32_t scaled[kHeads][kTokenBlocks][2] = {}, chain[kHeads][2] = {};
-    ForEachFragment<V, kDim>(stored.v, lane, [&](int f, uint32_t(&a)[4]) {
+    ForEachFragment<kDim>(v_codes, stored.v, lane, [&](int f, uint32_t(&a)[4]) {
       const int j = f / kTokenBlocks, block = f % kTokenBlocks;
       if constexpr (kVScales) {
         if (j % kTileGroup == 0 && j / kTileGroup < kGroups && block == 0) {
@@ -266,7 +301,6 @@ struct CoreDecode {
       }
     }
     Softmax(own, decay);
-    if constexpr (kVOffsets) PairUp(own);
     AddValues(stored, visible, own, decay);
   }
 
@@ -304,7 +338,7 @@ struct CoreDecode {
       for (int j = 0; j < kTiles; ++j) {
         KVANT_UNROLL
         for (int row = 0; row < 2; ++row) {
-          float value = out[h][j][row];
+          float value = out[h][j][row] * UnitOf<V>(args);
           if constexpr (kVOffsets) value += bias[h][j / kTileGroup];
           float& place = block.out[h * kDim + j * 16 + g + row * 8];
           place = Fma(value, weight, first ? 0.0f : place);

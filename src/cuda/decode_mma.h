@@ -27,12 +27,15 @@ struct MmaDecode {
   static constexpr int kHeads = 8 * kColumnTiles;
   static constexpr int kTiles = kDim / 16;
   static constexpr int kQueryWords = kDim / 8;  // of one lane and head
+  static constexpr bool kKeepsQueries = kColumnTiles * kQueryWords <= 16;
   static constexpr int kGroups = kVOffsets ? VGroups(kDim) : 1;
   static constexpr int kTileGroup = kVGroupChannels / 16;  // channel tiles of one V group
 
   const DecodeArguments& args;
   const uint32_t* queries;  // shared
   int lane, g, t;
+  K k_codes;
+  V v_codes;
 
   uint32_t minus_magic[4], ones[4];                  // left operands
   uint32_t scaled_q[kColumnTiles][kQueryWords];      // of head 8 n + g
@@ -51,13 +54,17 @@ struct MmaDecode {
     if (i < 8) shared[kHeads * kDim / 2 + i] = i < 4 ? kMinusMagic : kOne;
   }
 
-  KVANT_DEVICE MmaDecode(const DecodeArguments& arguments, const uint32_t* shared)
+  // levels: of StoreLevels.
+  KVANT_DEVICE MmaDecode(const DecodeArguments& arguments, const uint32_t* shared,
+                         const uint32_t* levels)
       : args(arguments), queries(shared) {
     lane = LaneIndex();
     g = lane / 4;
     t = lane % 4;
     LoadShared(shared + kHeads * kDim / 2, minus_magic);
     LoadShared(shared + kHeads * kDim / 2 + 4, ones);
+    k_codes = MakeCodes<K>(levels, lane);
+    v_codes = MakeCodes<V>(levels, lane);
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       KVANT_UNROLL
@@ -69,15 +76,24 @@ struct MmaDecode {
       }
       KVANT_UNROLL
       for (int j = 0; j < kTiles; ++j) out[j][n] = {};
-      if constexpr (!kKOffsets) {
-        KVANT_UNROLL
-        for (int w = 0; w < kQueryWords; ++w) scaled_q[n][w] = Query(n, w);
-      }
     }
+    if constexpr (!kKOffsets && kKeepsQueries) LoadQueries(g);
   }
 
-  KVANT_DEVICE uint32_t Query(int n, int w) const {
-    return queries[(8 * n + g) * 4 * kQueryWords + PairWord(kTiles, t, w)];
+  // row: of the lane's head in the first column tile.
+  KVANT_DEVICE uint32_t Query(int row, int n, int w) const {
+    return queries[(8 * n + row) * 4 * kQueryWords + PairWord(kTiles, t, w)];
+  }
+
+  // Where queries fill many registers, what the compiler takes for another row each page: it would
+  // keep them, and spill.
+  KVANT_DEVICE int QueryRow() const { return kKeepsQueries ? g : Kept(g); }
+  KVANT_DEVICE void LoadQueries(int row) {
+    KVANT_UNROLL
+    for (int n = 0; n < kColumnTiles; ++n) {
+      KVANT_UNROLL
+      for (int w = 0; w < kQueryWords; ++w) scaled_q[n][w] = Query(row, n, w);
+    }
   }
 
   // The right operand's second word counts for pairs 2, 3, whose codes weigh kPairWeight.
@@ -90,6 +106,7 @@ struct MmaDecode {
   // sum(q * K offset) of heads 2 t, 2 t + 1.
   KVANT_DEVICE void FoldScales(const unsigned char* metadata, Tile (&start)[kColumnTiles],
                                float (&offset)[kColumnTiles][2]) {
+    const int row = QueryRow();
     uint32_t scales[kQueryWords], offsets[kQueryWords];
     LoadWords(metadata, t, scales);
     LoadWords(metadata + KOffsetsByte(kDim), t, offsets);
@@ -98,7 +115,7 @@ struct MmaDecode {
       Tile even = {}, odd = {};
       KVANT_UNROLL
       for (int j = 0; j < kTiles; ++j) {
-        const uint32_t q0 = Query(n, 2 * j), q1 = Query(n, 2 * j + 1);
+        const uint32_t q0 = Query(row, n, 2 * j), q1 = Query(row, n, 2 * j + 1);
         AddOffsets(offsets, j, q0, q1, &even, &odd);
         const uint32_t b0 = HalfMul2(q0, scales[2 * j]);
         const uint32_t b1 = SecondPair<K>(HalfMul2(q1, scales[2 * j + 1]));
@@ -132,8 +149,12 @@ struct MmaDecode {
   // the scale and `offset` are still missing.
   KVANT_DEVICE void Score(const StoredPage& stored, float (&offset)[kColumnTiles][2]) {
     Tile start[kColumnTiles] = {};
-    if constexpr (kKOffsets) FoldScales(stored.k_metadata, start, offset);
-    ForEachFragment<K, kDim>(stored.k, lane, [&](int f, uint32_t(&a)[4]) {
+    if constexpr (kKOffsets) {
+      FoldScales(stored.k_metadata, start, offset);
+    } else if constexpr (!kKeepsQueries) {
+      LoadQueries(QueryRow());
+    }
+    ForEachFragment<kDim>(k_codes, stored.k, lane, [&](int f, uint32_t(&a)[4]) {
       const int block = f / kTiles, j = f % kTiles;
       KVANT_UNROLL
       for (int n = 0; n < kColumnTiles; ++n) {
@@ -177,7 +198,8 @@ struct MmaDecode {
   // score. decay: of all that was summed before.
   KVANT_DEVICE void Softmax(const float (&offset)[kColumnTiles][2],
                             float (&decay)[kColumnTiles][2]) {
-    const float scale = args.score_scale * (1.0f / K::kWeight), high_scale = scale / K::kRowWeight;
+    const float scale = args.score_scale * (UnitOf<K>(args) * (1.0f / K::kWeight));
+    const float high_scale = scale / K::kRowWeight;
     KVANT_UNROLL
     for (int n = 0; n < kColumnTiles; ++n) {
       float shift[2];
@@ -262,7 +284,7 @@ struct MmaDecode {
     uint32_t scaled[kTokenBlocks][2][kColumnTiles] = {};
     Tile start[kColumnTiles] = {}, sums[kColumnTiles] = {};
     if constexpr (IsByToken(V::kCode)) FoldTokenScales(stored.v_metadata, scaled);
-    ForEachFragment<V, kDim>(stored.v, lane, [&](int f, uint32_t(&a)[4]) {
+    ForEachFragment<kDim>(v_codes, stored.v, lane, [&](int f, uint32_t(&a)[4]) {
       const int j = f / kTokenBlocks, block = f % kTokenBlocks;
       if constexpr (kVOffsets) {
         if (j % kTileGroup == 0 && block == 0) {
@@ -309,9 +331,8 @@ struct MmaDecode {
       for (int j = 0; j < kTiles; ++j) {
         KVANT_UNROLL
         for (int i = 0; i < 4; ++i) {
-          constexpr float kUnit = 1.0f / V::kWeight;
-          const float unit = i < 2 ? kUnit : kUnit / V::kRowWeight;
-          float value = out[j][n].at[i] * unit;
+          constexpr float kLow = 1.0f / V::kWeight, kHigh = kLow / V::kRowWeight;
+          float value = out[j][n].at[i] * (UnitOf<V>(args) * (i < 2 ? kLow : kHigh));
           if constexpr (kVOffsets) value += bias[j / kTileGroup][n][i % 2];
           float& place = block.out[(head + i % 2) * kDim + j * 16 + g + i / 2 * 8];
           place = Fma(value, weights[i % 2], first ? 0.0f : place);

@@ -22,12 +22,15 @@
 //               e4m3  scales [64] f16, one a token: K's in TokenOrder, V's in PairOrder. A value is
 //                     scale * half, the half 2^-8 times the float, the scale 2^8 times the stored
 //                     one: sums of halves stay far from their ends.
+//               tq4   the same, the half 2^-7 times the code's level, times a factor that all pages
+//                     of the table share
 //
 // Inside words the codes of int are set for the magic-number decode, which makes two halves
 // 1024 + f * c of a word with one and-or, f the weight of the bit where the code begins:
 //   f16   word p: pair p
 //   int8  word 0: pairs 0, 1; word 1: pairs 2, 3; a byte a code, in order; e4m3: the same
 //   int4  pair p: nibbles p and p + 4; f = 1, 16, 1, 16
+//   tq4   pair p: byte p, the first code in the low nibble
 //   int2  a word holds two fragments, in its even and its odd bytes; fields (of 2 bits) of pairs
 //         0, 1, 2, 3: 0, 2, 1, 3; f = 1, 16, 4, 64
 // So f of the rows g + 8 is 16 times that of the rows g (int4, int2): the product's rows stay
@@ -41,12 +44,13 @@ inline constexpr int kVGroupChannels = 64;  // int: V has one scale a token and 
 inline constexpr int kTokenBlocks = kDevicePageTokens / 16;
 
 // What the codes of one side are.
-enum class SideCode { kF16, kInt8, kInt4, kInt2, kE4M3 };
+enum class SideCode { kF16, kInt8, kInt4, kInt2, kE4M3, kLevels4 };
 constexpr int BitsOf(SideCode code) {
   switch (code) {
     case SideCode::kF16:
       return 16;
     case SideCode::kInt4:
+    case SideCode::kLevels4:
       return 4;
     case SideCode::kInt2:
       return 2;
@@ -55,7 +59,9 @@ constexpr int BitsOf(SideCode code) {
   }
 }
 // One scale a token and no offset.
-constexpr bool IsByToken(SideCode code) { return code == SideCode::kE4M3; }
+constexpr bool IsByToken(SideCode code) {
+  return code == SideCode::kE4M3 || code == SideCode::kLevels4;
+}
 // Scales and offsets, of K by channel, of V by token and 64 channels.
 constexpr bool HasOffsets(SideCode code) { return code != SideCode::kF16 && !IsByToken(code); }
 
@@ -69,6 +75,9 @@ inline constexpr PageCode kInt8Page = {SideCode::kInt8, SideCode::kInt8};
 inline constexpr PageCode kInt4Page = {SideCode::kInt4, SideCode::kInt4};
 inline constexpr PageCode kInt2Page = {SideCode::kInt2, SideCode::kInt2};
 inline constexpr PageCode kFp8Page = {SideCode::kE4M3, SideCode::kE4M3};
+inline constexpr PageCode kInt8Int4Page = {SideCode::kInt8, SideCode::kInt4};
+inline constexpr PageCode kInt4Int2Page = {SideCode::kInt4, SideCode::kInt2};
+inline constexpr PageCode kTq4Page = {SideCode::kLevels4, SideCode::kLevels4};
 
 // Bytes of one lane's stream of one side, and of the side.
 constexpr int LaneBytes(SideCode code, int head_dim) { return head_dim * BitsOf(code) / 4; }
@@ -158,6 +167,8 @@ constexpr int CodeBit(SideCode code, int fragment, int pair, int half) {
       return fragment * 64 + (pair * 2 + half) * 8;
     case SideCode::kInt4:
       return fragment * 32 + (pair + 4 * half) * 4;
+    case SideCode::kLevels4:
+      return fragment * 32 + pair * 8 + half * 4;
     default: {  // kInt2
       const int field = pair == 1 ? 2 : pair == 2 ? 1 : pair;
       return fragment / 2 * 32 + fragment % 2 * 8 + field * 2 + half * 16;

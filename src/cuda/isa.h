@@ -82,6 +82,15 @@ KVANT_DEVICE uint32_t Permute(uint32_t a, uint32_t b) {
   return out;
 }
 
+// Byte kByte of a word times kFactor, + c, in one instruction: a dot product of bytes.
+template <int kByte, uint32_t kFactor>
+KVANT_DEVICE uint32_t ByteTimesPlus(uint32_t word, uint32_t c) {
+  static_assert(kFactor < 256);
+  uint32_t out;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(out) : "r"(word), "n"(kFactor << (8 * kByte)), "r"(c));
+  return out;
+}
+
 KVANT_DEVICE uint32_t HalfFma2(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t out;
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
@@ -237,6 +246,11 @@ KVANT_DEVICE uint32_t AndOr(uint32_t word) {
 template <uint32_t kSelector>
 KVANT_DEVICE uint32_t Permute(uint32_t a, uint32_t b) {
   return simt::Permute(a, b, kSelector);
+}
+template <int kByte, uint32_t kFactor>
+KVANT_DEVICE uint32_t ByteTimesPlus(uint32_t word, uint32_t c) {
+  static_assert(kFactor < 256);
+  return (word >> (8 * kByte) & 255u) * kFactor + c;
 }
 inline constexpr int kE4M3Weight = 1;
 template <bool kUpper>

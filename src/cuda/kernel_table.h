@@ -21,10 +21,13 @@
 #if defined(KVANT_HEAD_DIM_128_ONLY)  // enough for the meter of a further target
 #define KVANT_DECODE_KERNELS_OF(X, format, page) \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 128)
+#define KVANT_COMMON_DECODE_KERNELS_OF(X, format, page) KVANT_DECODE_KERNELS_OF(X, format, page)
 #elif defined(KVANT_SMALL_TILES)  // sanitized builds: whole V groups and a short one, odd tiles
 #define KVANT_DECODE_KERNELS_OF(X, format, page)        \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64) \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 80)
+#define KVANT_COMMON_DECODE_KERNELS_OF(X, format, page) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64)
 #else
 #define KVANT_DECODE_KERNELS_OF(X, format, page)         \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64)  \
@@ -32,13 +35,20 @@
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 96)  \
   KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 128) \
   KVANT_DECODE_KERNELS_OF_DIM(X, format, page, 256)
+// Of tq4, and of K and V of two widths: the commonest sizes.
+#define KVANT_COMMON_DECODE_KERNELS_OF(X, format, page) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 64) \
+  KVANT_WIDE_DECODE_KERNELS_OF_DIM(X, format, page, 128)
 #endif
-#define KVANT_DECODE_KERNELS(X)               \
-  KVANT_DECODE_KERNELS_OF(X, f16, kF16Page)   \
-  KVANT_DECODE_KERNELS_OF(X, int8, kInt8Page) \
-  KVANT_DECODE_KERNELS_OF(X, int4, kInt4Page) \
-  KVANT_DECODE_KERNELS_OF(X, int2, kInt2Page) \
-  KVANT_DECODE_KERNELS_OF(X, fp8, kFp8Page)
+#define KVANT_DECODE_KERNELS(X)                               \
+  KVANT_DECODE_KERNELS_OF(X, f16, kF16Page)                   \
+  KVANT_DECODE_KERNELS_OF(X, int8, kInt8Page)                 \
+  KVANT_DECODE_KERNELS_OF(X, int4, kInt4Page)                 \
+  KVANT_DECODE_KERNELS_OF(X, int2, kInt2Page)                 \
+  KVANT_DECODE_KERNELS_OF(X, fp8, kFp8Page)                   \
+  KVANT_COMMON_DECODE_KERNELS_OF(X, tq4, kTq4Page)            \
+  KVANT_COMMON_DECODE_KERNELS_OF(X, int8_int4, kInt8Int4Page) \
+  KVANT_COMMON_DECODE_KERNELS_OF(X, int4_int2, kInt4Int2Page)
 
 // X(name, page, head_dim): codes an f16 page.
 #ifdef KVANT_HEAD_DIM_128_ONLY

@@ -8,6 +8,7 @@
 #include "base/float16.h"
 #include "base/unaligned.h"
 #include "codec/code_place.h"
+#include "codec/level_tables.h"
 #include "cuda/device_page.h"
 
 namespace kvant {
@@ -35,10 +36,18 @@ bool IsVFormat(const SideLayout& v) {
          (v.format.offset == Offset::kMin || v.format.offset == Offset::kNone);
 }
 
+// Codes of 4 bits of one constant table, f16 norms, and nothing of a page besides. What is done to
+// vectors before they come to the cache is not seen here.
+bool IsCodebook(const Format& f) {
+  const bool of_table = f.levels == Levels::kLloydMax || f.levels == Levels::kNested;
+  return of_table && f.bits == 4 && !f.page_mean && !f.norms_8bit;
+}
+
 // Nothing where no kernel reads such a side.
 std::optional<SideCode> CodeOf(const SideLayout& s) {
   if (s.format == kFormatF16) return SideCode::kF16;
   if (s.format.levels == Levels::kE4M3) return SideCode::kE4M3;
+  if (IsCodebook(s.format)) return SideCode::kLevels4;
   if (s.side == Side::kK ? !IsKFormat(s) : !IsVFormat(s)) return std::nullopt;
   switch (s.format.bits) {
     case 8:
@@ -52,7 +61,8 @@ std::optional<SideCode> CodeOf(const SideLayout& s) {
   }
 }
 std::optional<PageCode> CodeOf(const PageLayout& layout) {
-  constexpr PageCode kPages[] = {kF16Page, kInt8Page, kInt4Page, kInt2Page, kFp8Page};
+  constexpr PageCode kPages[] = {kF16Page, kInt8Page, kInt4Page,     kInt2Page,
+                                 kFp8Page, kTq4Page,  kInt8Int4Page, kInt4Int2Page};
   const std::optional<SideCode> k = CodeOf(layout.k), v = CodeOf(layout.v);
   if (!k || !v) return std::nullopt;
   const PageCode code = {*k, *v};
@@ -60,6 +70,8 @@ std::optional<PageCode> CodeOf(const PageLayout& layout) {
              ? std::optional(code)
              : std::nullopt;
 }
+
+constexpr float kLevelHalfUnit = 128.0f;  // level of a half of 1
 
 // Visits the codes (or halves) of a side: visit(token, channel, first bit in the side's payload).
 template <typename Visit>
@@ -100,7 +112,8 @@ void ForEachScale(const SideLayout& s, const Visit& visit) {
   if (IsByToken(code)) {
     for (int token = 0; token < kDevicePageTokens; ++token) {
       const int order = s.side == Side::kK ? TokenOrder(token) : PairOrder(kTokenBlocks, token);
-      visit(ScaleByte(s, token, 0), order * 2, 0);
+      const int stored = s.format.is_normed() ? s.norms_offset + token * 2 : ScaleByte(s, token, 0);
+      visit(stored, order * 2, 0);
     }
     return;
   }
@@ -180,13 +193,19 @@ Result<DevicePageBytes> DevicePageBytesOf(const PageLayout& layout) {
                                " channels, only of 64, 80, 96, 128 and 256");
   }
   const std::optional<PageCode> code = CodeOf(layout);
+  const bool of_common_sizes = code && (code->k != code->v || *code == kTq4Page);
+  if (of_common_sizes && dim != 64 && dim != 128) {
+    return Status::Unsupported("no device kernel reads heads of " + std::to_string(dim) +
+                               " channels of tq4, or whose K and V have two widths, only of 64 "
+                               "and 128");
+  }
   if (layout.tokens != kDevicePageTokens || !code) {
-    return Status::Unsupported("no device kernel reads pages of " + std::to_string(layout.tokens) +
-                               " tokens of " + FormatSpec(layout.k.format) + " and " +
-                               FormatSpec(layout.v.format) +
-                               ", only of 64 tokens of f16, fp8_e4m3, or int8, int4 or int2 on "
-                               "both sides, K as int4:channel:g64:min, "
-                               "V as int4:token:g64:min, int4:token:min or int4:token:none");
+    return Status::Unsupported(
+        "no device kernel reads pages of " + std::to_string(layout.tokens) + " tokens of " +
+        FormatSpec(layout.k.format) + " and " + FormatSpec(layout.v.format) +
+        ", only of 64 tokens of f16, fp8_e4m3, tq4, or int8, int4 or int2 "
+        "on both sides, int8 K with int4 V, or int4 K with int2 V, K as int4:channel:g64:min, "
+        "V as int4:token:g64:min, int4:token:min or int4:token:none");
   }
   return DevicePageBytes{PagePayloadBytes(*code, dim), PageMetadataBytes(*code, dim)};
 }
@@ -201,6 +220,16 @@ Status PackDevicePage(const PageLayout& layout, std::span<const std::byte> store
   KVANT_RETURN_IF_ERROR(PackScales(layout.k, stored.data(), metadata.data()));
   return PackScales(layout.v, stored.data() + layout.v_offset_bytes,
                     metadata.data() + KMetadataBytes(*CodeOf(layout.k), layout.k.head_dim));
+}
+
+DeviceLevels DeviceLevelsOf(const SideLayout& side) {
+  const LevelTable& table = LevelTableOf(side);
+  DeviceLevels levels;
+  for (size_t i = 0; i < levels.halves.size(); ++i) {
+    levels.halves[i] = F32ToF16(static_cast<float>(table.levels[i]) / kLevelHalfUnit);
+  }
+  levels.unit = kLevelHalfUnit / table.sigma;
+  return levels;
 }
 
 Status UnpackDevicePage(const PageLayout& layout, std::span<const std::byte> payload,

@@ -3,7 +3,9 @@
 // Thread rules: pure functions on the caller's bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "format/page_layout.h"
@@ -16,9 +18,11 @@ struct DevicePageBytes {
 };
 
 // kUnsupported where the kernels do not read such a page, in one sentence. They read heads of 64,
-// 80, 96, 128 and 256 channels, pages of 64 tokens, the same kind of codes on both sides:
+// 80, 96, 128 and 256 channels, pages of 64 tokens, the same kind of codes on both sides or (heads
+// of 64, 128 and 256 channels) int8 K with int4 V or int4 K with int2 V:
 //   f16
 //   fp8_e4m3
+//   tq4, nest4 with f16 norms and no page mean
 //   K int8, int4, int2 along channels in groups of 64 tokens with min
 //   V int8, int4, int2 along tokens in groups of 64 or of the whole head, with min or symmetric
 Result<DevicePageBytes> DevicePageBytesOf(const PageLayout& layout);
@@ -33,5 +37,13 @@ Status PackDevicePage(const PageLayout& layout, std::span<const std::byte> store
 // Gives the stored page back, byte for byte where its padding was 0, as codecs write it.
 Status UnpackDevicePage(const PageLayout& layout, std::span<const std::byte> payload,
                         std::span<const std::byte> metadata, std::span<std::byte> stored);
+
+// The table of tq4 pages as kernels take it (arguments.h). REQUIRES: DevicePageBytesOf accepts
+// pages of the side, whose format is tq4 or nest4.
+struct DeviceLevels {
+  std::array<uint16_t, 16> halves = {};
+  float unit = 0;
+};
+DeviceLevels DeviceLevelsOf(const SideLayout& side);
 
 }  // namespace kvant

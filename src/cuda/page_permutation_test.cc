@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -18,9 +19,9 @@ namespace kvant {
 namespace {
 
 constexpr int kHeadDims[] = {64, 80, 96, 128, 256};
-constexpr cuda::SideCode kSideCodes[] = {cuda::SideCode::kF16, cuda::SideCode::kInt8,
+constexpr cuda::SideCode kSideCodes[] = {cuda::SideCode::kF16,  cuda::SideCode::kInt8,
                                          cuda::SideCode::kInt4, cuda::SideCode::kInt2,
-                                         cuda::SideCode::kE4M3};
+                                         cuda::SideCode::kE4M3, cuda::SideCode::kLevels4};
 
 struct Page {
   PageLayout layout;
@@ -80,15 +81,23 @@ TEST(DevicePage, PlacesAreBijections) {
 }
 
 TEST(DevicePage, GivesTheStoredBytesBack) {
-  const char* pairs[][2] = {{"f16", "f16"},
-                            {"int8:channel:g64:min", "int8:token:none"},
-                            {"int4:channel:g64:min", "int4:token:g64:min"},
-                            {"int4:channel:g64:min", "int4:token:min"},
-                            {"int2:channel:g64:min", "int2:token:g64:min"},
-                            {"fp8_e4m3", "fp8_e4m3"}};
+  const struct {
+    const char *k, *v;
+    bool common_sizes_only = false;
+  } pairs[] = {{"f16", "f16"},
+               {"int8:channel:g64:min", "int8:token:none"},
+               {"int4:channel:g64:min", "int4:token:g64:min"},
+               {"int4:channel:g64:min", "int4:token:min"},
+               {"int2:channel:g64:min", "int2:token:g64:min"},
+               {"fp8_e4m3", "fp8_e4m3"},
+               {"tq4", "tq4", true},
+               {"nest4:bal", "nest4", true},
+               {"int8:channel:g64:min", "int4:token:g64:min", true},
+               {"int4:channel:g64:min", "int2:token:g64:min", true}};
   for (const auto& pair : pairs) {
     for (const int dim : kHeadDims) {
-      const Page page = MakePage(pair[0], pair[1], dim);
+      if (pair.common_sizes_only && dim != 64 && dim != 128) continue;
+      const Page page = MakePage(pair.k, pair.v, dim);
       std::vector<std::byte> back(page.stored.size(), std::byte{0xee});
       ASSERT_TRUE(UnpackDevicePage(page.layout, page.payload, page.metadata, back).ok());
       // f16 pages hold poison between the halves of values, codes' pages zeros: DecodeSide reads
@@ -100,7 +109,7 @@ TEST(DevicePage, GivesTheStoredBytesBack) {
         }
         continue;
       }
-      EXPECT_EQ(back, page.stored) << pair[0] << " " << pair[1] << " " << dim;
+      EXPECT_EQ(back, page.stored) << pair.k << " " << pair.v << " " << dim;
     }
   }
 }
@@ -139,6 +148,19 @@ TEST(DevicePage, AKnownScaleOfFp8LiesWhereTheHeaderSays) {
   EXPECT_GT(device_scale(2), 0.0f);
 }
 
+// Byte p of a word holds both codes of pair p; a value is its norm, the unit and the level's half.
+TEST(DevicePage, ATableAndItsCodesGiveTheValues) {
+  const Page page = MakePage("tq4", "tq4", 128);
+  const DeviceLevels levels = DeviceLevelsOf(page.layout.k);
+  std::vector<float> decoded(64 * 128);
+  DecodeSideReference(page.layout.k, page.stored.data(), decoded.data(), 128);
+  const int code = static_cast<int>(page.payload[5 * 16 + 1]) >> 4;  // token 9, channel 3
+  EXPECT_EQ(code, LoadCode(page.layout.k, page.stored.data(), 9, 3));
+  const float norm = F16ToF32(LoadU16(page.metadata.data() + 1 * 16 + 2));
+  const float value = norm * levels.unit * F16ToF32(levels.halves[static_cast<size_t>(code)]);
+  EXPECT_NEAR(value, decoded[9 * 128 + 3], 4 * 0x1p-24f * std::fabs(value));  // roundings of floats
+}
+
 TEST(DevicePage, RefusesWhatNoKernelReads) {
   const auto refused = [](const char* k, const char* v, int dim, int tokens) {
     const Result<DevicePageBytes> bytes = DevicePageBytesOf(
@@ -150,6 +172,11 @@ TEST(DevicePage, RefusesWhatNoKernelReads) {
   EXPECT_NE(refused("int3", "int3", 64, 64).find("int3"), std::string::npos);
   EXPECT_NE(refused("fp8_e5m2", "fp8_e5m2", 64, 64).find("fp8_e5m2"), std::string::npos);
   EXPECT_NE(refused("fp8_e4m3", "int8", 64, 64), "");
+  EXPECT_NE(refused("int8", "int4", 80, 64).find("two widths"), std::string::npos);
+  EXPECT_NE(refused("tq4", "tq4", 256, 64).find("only of 64 and 128"), std::string::npos);
+  EXPECT_NE(refused("tq4:mean", "tq4", 64, 64), "");
+  EXPECT_NE(refused("tq4", "tq4:n8", 64, 64), "");
+  EXPECT_NE(refused("tq3", "tq3", 64, 64), "");
   EXPECT_NE(refused("int4:channel:g32:min", "int4", 64, 64), "");
   EXPECT_NE(refused("int4:channel:g128:min", "int4", 64, 128).find("128 tokens"),
             std::string::npos);

@@ -7,6 +7,7 @@
 
 #include "ptx/device_memory.h"
 #include "ptx/module.h"
+#include "ptx/traffic.h"
 
 namespace kvant::ptx {
 
@@ -47,6 +48,7 @@ struct Launch {
   uint64_t max_issued = 0;
   std::vector<uint64_t> issued;  // [kernel.code.size()]: how often each was issued, by warp
   uint64_t issued_total = 0;
+  SharedTraffic shared_loads;
   std::string fault;  // the first one; empty while all is well
 
   bool failed() const { return !fault.empty(); }

@@ -209,6 +209,23 @@ std::string CopyFault(std::string_view between) {
   return run.fault;
 }
 
+TEST(PtxTraffic, BanksGiveAWordATurn) {
+  const auto turns = [](uint64_t stride, uint64_t bytes) {
+    std::vector<ByteRange> ranges;
+    for (uint64_t lane = 0; lane < 32; ++lane) ranges.push_back({lane * stride, bytes});
+    return TurnsOf(ranges);
+  };
+  EXPECT_EQ(turns(0, 4), 1u) << "all lanes ask for one word";
+  EXPECT_EQ(turns(4, 4), 1u);
+  EXPECT_EQ(turns(2, 2), 1u) << "two lanes to a word";
+  EXPECT_EQ(turns(8, 4), 2u);
+  EXPECT_EQ(turns(128, 4), 32u);
+  EXPECT_EQ(turns(132, 4), 1u);
+  EXPECT_EQ(turns(8, 8), 2u) << "16 lanes fill the banks";
+  EXPECT_EQ(turns(16, 16), 4u);
+  EXPECT_EQ(turns(32, 16), 8u);
+}
+
 TEST(PtxCopies, ArriveWhenTheirGroupIsWaitedFor) {
   EXPECT_EQ(CopyFault("cp.async.wait_group 0;"), "");
   EXPECT_EQ(CopyFault("cp.async.wait_all;"), "");

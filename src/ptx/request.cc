@@ -69,6 +69,14 @@ void Request::Count(TrafficMeter* (Region::*meter)()) {
   }
 }
 
+void Request::CountShared() {
+  std::vector<ByteRange> ranges;
+  ForEachLane(lanes_, [&](int lane) {
+    if (bytes_[lane] != 0) ranges.push_back({place(lane).offset, bytes_[lane]});
+  });
+  warp_.CountShared(ranges);
+}
+
 bool Request::CheckRaces(bool is_write) {
   bool is_fine = true;
   ForEachLane(lanes_, [&](int lane) {
@@ -81,6 +89,7 @@ bool Request::CheckRaces(bool is_write) {
 bool Request::CheckReads() {
   if (!Check(&Region::CheckRead) || !CheckRaces(false)) return false;
   Count(&Region::loads);
+  if (space_ == Space::kShared) CountShared();
   return true;
 }
 

@@ -38,6 +38,7 @@ class Request {
   bool Check(std::optional<std::string> (Region::*check)(uint64_t, uint64_t) const);
   bool CheckRaces(bool is_write);
   void Count(TrafficMeter* (Region::*meter)());
+  void CountShared();
 
   Warp& warp_;
   const Instruction& op_;

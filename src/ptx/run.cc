@@ -54,6 +54,7 @@ std::vector<uint64_t> BlockOrder(const RunOptions& options) {
 Counts CountsOf(const Launch& launch) {
   Counts counts;
   counts.issued = launch.issued_total;
+  counts.shared_loads = launch.shared_loads;
   for (size_t i = 0; i < launch.issued.size(); ++i) {
     if (launch.issued[i] != 0) counts.by_opcode[launch.kernel.code[i].name] += launch.issued[i];
   }
@@ -85,6 +86,7 @@ Result<Counts> RunKernel(const PtxModule& module, const Kernel& kernel,
       .globals = Region("the module's variables", global_bytes, {}),
       .max_issued = options.max_issued,
       .issued = std::vector<uint64_t>(kernel.code.size()),
+      .shared_loads = {},
       .fault = {},
   };
   const Dim3& grid = options.grid;

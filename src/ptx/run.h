@@ -41,6 +41,7 @@ struct Counts {
   uint64_t issued = 0;                         // warp instructions
   std::map<std::string, uint64_t> by_opcode;   // of them, by opcode as written
   std::vector<AllocationTraffic> allocations;  // in the order in which they were added
+  SharedTraffic shared_loads;
 };
 
 // `params`: the kernel's parameters as it declares them, in one piece (a struct passed by value is

@@ -1,6 +1,8 @@
 #include "ptx/traffic.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 namespace kvant::ptx {
 
@@ -41,6 +43,27 @@ Traffic TrafficMeter::Total() const {
     sectors_end = i / kSectorBytes + 1;
   }
   return total;
+}
+
+uint64_t TurnsOf(const std::vector<ByteRange>& ranges) {
+  constexpr uint64_t kWord = 4;
+  uint64_t turns = 0;
+  size_t next = 0;
+  while (next < ranges.size()) {
+    std::array<std::set<uint64_t>, kBanks> words;
+    const uint64_t lanes = kBanks * kWord / std::max(kWord, ranges[next].bytes);
+    const size_t end = std::min(ranges.size(), next + static_cast<size_t>(lanes));
+    for (; next < end; ++next) {
+      const ByteRange& range = ranges[next];
+      for (uint64_t w = range.offset / kWord; w * kWord < range.offset + range.bytes; ++w) {
+        words[w % kBanks].insert(w);
+      }
+    }
+    size_t fullest = 0;
+    for (const std::set<uint64_t>& bank : words) fullest = std::max(fullest, bank.size());
+    turns += fullest;
+  }
+  return turns;
 }
 
 }  // namespace kvant::ptx

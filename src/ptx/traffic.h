@@ -32,6 +32,18 @@ struct Traffic {
   }
 };
 
+// Of the loads from shared memory of a launch. Its 32 banks of 4 bytes give one word each a turn;
+// words that several lanes ask for come once.
+inline constexpr uint64_t kBanks = 32;
+struct SharedTraffic {
+  uint64_t requests = 0;  // warp instructions
+  uint64_t turns = 0;     // as many as the fullest bank has words to give, summed over requests
+
+  double turns_per_request() const {
+    return requests == 0 ? 0.0 : static_cast<double>(turns) / static_cast<double>(requests);
+  }
+};
+
 // A range of an allocation that one lane touches.
 struct ByteRange {
   uint64_t offset = 0;
@@ -52,5 +64,9 @@ class TrafficMeter {
   Traffic sum_;
   std::vector<bool> touched_;  // [bytes]
 };
+
+// Turns of one request to shared memory, whose lanes' ranges are all of one size: 32 lanes of up to
+// 4 bytes go together, 16 lanes of 8, or 8 of 16.
+uint64_t TurnsOf(const std::vector<ByteRange>& ranges);
 
 }  // namespace kvant::ptx

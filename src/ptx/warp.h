@@ -74,6 +74,12 @@ class Warp {
   bool CheckRace(const Instruction& op, int lane, const Place& place, uint64_t bytes,
                  bool is_write);
 
+  // Counts a load from shared memory.
+  void CountShared(const std::vector<ByteRange>& ranges) {
+    ++launch_.shared_loads.requests;
+    launch_.shared_loads.turns += TurnsOf(ranges);
+  }
+
   // One asynchronous copy of a lane, from global to shared memory.
   struct Copy {
     Place to;

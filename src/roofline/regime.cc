@@ -7,7 +7,9 @@ namespace kvant {
 namespace {
 
 // Of K and V, one instruction multiplies two values by one query head.
-double ProductsPerByte(int bits) { return 8.0 / bits / 2; }
+double ProductsPerByte(const KernelCost& kernel) {
+  return 8.0 / (kernel.bits + (kernel.v_bits > 0 ? kernel.v_bits : kernel.bits));
+}
 
 double PassesOf(const KernelCost& kernel, int group_ratio) {
   return kernel.on_tensor_cores ? std::ceil(static_cast<double>(group_ratio) / kernel.q_heads) : 1;
@@ -16,7 +18,7 @@ double PassesOf(const KernelCost& kernel, int group_ratio) {
 // What more query heads than one pass serves add to the products of each byte.
 double MoreProducts(const KernelCost& kernel, int group_ratio) {
   if (kernel.on_tensor_cores) return 0;
-  return std::max(0, group_ratio - kernel.q_heads) * ProductsPerByte(kernel.bits);
+  return std::max(0, group_ratio - kernel.q_heads) * ProductsPerByte(kernel);
 }
 
 double Overlapped(double a, double b, double power) {
@@ -99,7 +101,8 @@ PipeLoad BusiestPipe(const Device& device, const KernelCost& kernel, int group_r
                {"ALU", kernel.alu, lanes.alu},
                {"FMA", kernel.fma, lanes.fma},
                {"half2", kernel.half2 + more, lanes.half2},
-               {"XU", kernel.xu, lanes.xu}};
+               {"XU", kernel.xu, lanes.xu},
+               {"shared memory", kernel.shared, lanes.shared}};
   PipeLoad busiest;
   for (const auto& pipe : pipes) {
     const double load = passes * pipe.count / device.BudgetPerByte(pipe.lanes);

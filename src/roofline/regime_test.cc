@@ -101,6 +101,31 @@ TEST(BusiestPipe, MoreQueryHeadsCostProductsOrPasses) {
   EXPECT_EQ(BusiestPipe(h100, kernel, 9).load, 2 * one);
 }
 
+// A byte of its codes is a request to shared memory, which is what its kernels keep busiest: an
+// H200 answers 1.74 while it reads a byte, a B200 1.16.
+TEST(BusiestPipe, OfACodebookIsSharedMemoryAndBindsNowhere) {
+  for (const std::string& name : DeviceNames()) {
+    const Device device = *FindDevice(name);
+    for (const KernelCost& kernel : KernelCosts(device.target)) {
+      if (kernel.format != "tq4") continue;
+      const PipeLoad load = BusiestPipe(device, kernel, kernel.q_heads);
+      EXPECT_EQ(load.pipe, "shared memory") << name;
+      EXPECT_LT(load.load, 1) << name;
+      EXPECT_NEAR(load.load, 4 * kernel.shared / device.IssueBudgetPerByte(), 1e-9) << name;
+    }
+  }
+}
+
+TEST(BusiestPipe, CountsProductsOfTwoWidths) {
+  KernelCost kernel;
+  kernel.bits = 8;
+  kernel.v_bits = 4;
+  kernel.issued = 3;
+  // 12 bits are two values, so a byte is two thirds of a product.
+  const Device device = WithBudget(10);
+  EXPECT_NEAR(BusiestPipe(device, kernel, 4).load, (3 + 3 * 2.0 / 3) / 10, 1e-12);
+}
+
 KvExplanation Explain(const char* preset, int64_t context, int64_t batch, const char* device) {
   return ExplainKv(kLlama2, *ParseKvPreset(preset), context, batch, *FindDevice(device)).value();
 }

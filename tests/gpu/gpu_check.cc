@@ -109,6 +109,8 @@ double WorstOf(Kernels* kernels, const cuda::KernelRow& row, int heads) {
   std::vector<float> out(expected.value.size());
   const DeviceArray payload(world.payload), metadata(world.metadata), table(world.table);
   const DeviceArray ranges(world.ranges), queries(world.queries), result(out);
+  const DeviceArray levels(
+      std::vector<uint16_t>(world.levels.halves.begin(), world.levels.halves.end()));
   const DeviceArray partial_out(out.size() * kSplits * 4), state(kRows * heads * kSplits * 2 * 4);
   const cuda::DecodeArguments args{.payload = payload.As<unsigned char>(),
                                    .metadata = metadata.As<unsigned char>(),
@@ -122,7 +124,9 @@ double WorstOf(Kernels* kernels, const cuda::KernelRow& row, int heads) {
                                    .slots = kSplits,
                                    .first_slot = 0,
                                    .pages_per_split = (world.pages + kSplits - 1) / kSplits,
-                                   .score_scale = world.score_scale};
+                                   .score_scale = world.score_scale,
+                                   .levels = levels.As<uint16_t>(),
+                                   .level_unit = world.levels.unit};
   Launch(kernels->Find(SourceOf(row), row.name), kSplits, kRows, args);
   Launch(kernels->Find("merge", "kvant_merge"), heads, kRows,
          cuda::MergeArguments{partial_out.As<float>(), state.As<float>(), result.As<float>(), heads,
@@ -151,6 +155,7 @@ void Time(Kernels* kernels, const cuda::KernelRow& row) {
   payload.Fill(0x25);  // halves of .02, codes of 2 and 5
   metadata.Fill(0x25);
   queries.Fill(0x3d);  // floats of .046
+  const DeviceArray levels(std::vector<uint16_t>(16, 0x2525));
   const cuda::DecodeArguments args{payload.As<unsigned char>(),
                                    metadata.As<unsigned char>(),
                                    table.As<uint32_t>(),
@@ -163,7 +168,9 @@ void Time(Kernels* kernels, const cuda::KernelRow& row) {
                                    kSplits,
                                    0,
                                    kPerSplit,
-                                   .127f};
+                                   .127f,
+                                   levels.As<uint16_t>(),
+                                   1};
   const CUfunction kernel = kernels->Find(SourceOf(row), row.name);
   CUevent begin, end;
   Check(cuEventCreate(&begin, CU_EVENT_DEFAULT), "cuEventCreate");

@@ -21,7 +21,8 @@ DecodeInputs InputsOf(const simt::DecodeWorld& world) {
           .metadata = world.metadata,
           .table = world.table,
           .ranges = world.ranges,
-          .queries = world.queries};
+          .queries = world.queries,
+          .levels = world.levels};
 }
 
 // How many of a's values have other bits than b's.

@@ -43,6 +43,7 @@ struct DecodeInputs {
   std::span<const uint32_t> table;           // [rows][pages]
   std::span<const cuda::TokenRange> ranges;  // [rows]
   std::span<const float> queries;            // [rows][heads][head_dim]
+  DeviceLevels levels = {};
 };
 
 struct PtxDecoded : simt::Decoded {
@@ -71,6 +72,9 @@ inline PtxDecoded DecodeByPtx(const PtxModule& module, const std::string& name,
   if (!in.metadata.empty()) {
     args.metadata = DevicePointer<const unsigned char>(memory.AddInput("metadata", in.metadata));
   }
+  args.levels = DevicePointer<const uint16_t>(
+      memory.AddInput("levels", std::as_bytes(std::span(in.levels.halves))));
+  args.level_unit = in.levels.unit;
   args.page_table =
       DevicePointer<const uint32_t>(memory.AddInput("page_table", std::as_bytes(in.table)));
   args.ranges =

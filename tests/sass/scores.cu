@@ -16,7 +16,7 @@ KVANT_DEVICE void ScorePages(const DecodeArguments& args) {
   const Split split = Split::Of(args);
   const float scale = args.score_scale, high_scale = scale / Warp::K::kRowWeight;
   const int warp = UniformWarp();
-  Warp decode(args, words);
+  Warp decode(args, words, nullptr);  // no levels
   float* out = args.partial_out + decode.g * Warp::kHeads + 2 * decode.t;
   KVANT_LOOP
   for (int page = split.first_page + warp; page < split.end_page; page += kBlockWarps) {

@@ -14,7 +14,9 @@
 //                                  it; a token's scale multiplies in fp32
 //   half chains (no tensor cores)  each of 8 terms, so 8 roundings of a partial sum no larger than
 //                                  its terms together, then one a chain of the lane's sum; 8 tiny,
-//                                  in units of a token's scale
+//                                  in units of a token's scale (and of the table's unit); of K
+//                                  of 2 bits the token's 8 lane sums, 4 and 2 sums of those and
+//                                  the last are halves too: at most 3 (u sum|q s c|)^2 / 3
 //   fp32 sums                      D / 16 + 16 roundings, e each, of sum|q s c| + sum|q m|; with
 //                                  tensor cores also of 1024 sum|q s|, the magic of int
 // An output is sum(w v), the weights w = exp2(score) / sum of sum 1:
@@ -117,10 +119,13 @@ class DecodeBound {
       chains.Add(c, std::fabs(q) * k.coded);
     }
     const double kappa = static_cast<double>(world_.score_scale);
-    const double tiny = by_token ? kTiny * kChain * dim * world_.At(world_.k, row, t, 0).scale
-                                 : kTiny * (4 * codes + kChain * dim);
+    const double unit = world_.Unit(world_.page.k);
+    const double tiny = by_token
+                            ? kTiny * kChain * dim * unit * world_.At(world_.k, row, t, 0).scale
+                            : kTiny * (4 * codes + kChain * dim);
     const double floats = (dim / 16 + 16) * kE * (coded + offset + Magic(world_.page.k) * scaled_q);
     if (!tensor_cores_) variance += chains.Variance() + chains.VarianceOfSums();
+    if (!tensor_cores_ && world_.page.k == cuda::SideCode::kInt2) variance += 3 * VarianceOf(coded);
     return {t, kappa * score, kappa * std::sqrt(variance), kappa * (tiny + floats)};
   }
 
@@ -155,7 +160,7 @@ class DecodeBound {
     }
     expected->value.push_back(out);
     expected->bound.push_back(kDeviations * (from_scores + std::sqrt(variance)) + most +
-                              kChain * kTiny * world_.pages);
+                              kChain * kTiny * world_.pages * world_.Unit(world_.page.v));
   }
 
   const DecodeWorld& world_;

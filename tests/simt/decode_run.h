@@ -39,7 +39,9 @@ inline Decoded Decode(const DecodeThread& thread, const DecodeWorld& world,
       .slots = kSplits,
       .first_slot = 0,
       .pages_per_split = (world.pages + kSplits - 1) / kSplits,
-      .score_scale = world.score_scale};
+      .score_scale = world.score_scale,
+      .levels = world.levels.halves.data(),
+      .level_unit = world.levels.unit};
   LaunchOptions options = launch;
   options.grid_x = kSplits;
   options.grid_y = DecodeWorld::kRows;

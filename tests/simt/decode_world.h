@@ -23,6 +23,7 @@ namespace kvant::simt {
 inline Format DeviceFormat(Side side, cuda::SideCode code) {
   if (code == cuda::SideCode::kF16) return kFormatF16;
   if (code == cuda::SideCode::kE4M3) return *ParseFormat("fp8_e4m3", side);
+  if (code == cuda::SideCode::kLevels4) return *ParseFormat("tq4", side);
   const int bits = cuda::BitsOf(code);
   if (side == Side::kK) return UniformFormat(bits, Axis::kChannel, 64, Offset::kMin);
   // Symmetric V where a preset has it so (int8), groups of 64 elsewhere.
@@ -48,6 +49,7 @@ struct DecodeWorld {
   std::vector<Parts> k, v;                   // [kRows][pages * 64][dim]
   std::vector<cuda::TokenRange> ranges;      // [kRows]
   float score_scale;
+  DeviceLevels levels;  // of the sides whose codes are levels
 
   DecodeWorld(cuda::PageCode page_, int dim_, int heads_, std::vector<cuda::TokenRange> visible,
               uint64_t seed)
@@ -56,6 +58,9 @@ struct DecodeWorld {
     layout =
         MakePageLayout(DeviceFormat(Side::kK, page.k), DeviceFormat(Side::kV, page.v), dim, 64);
     bytes = *DevicePageBytesOf(layout);
+    for (const SideLayout* s : {&layout.k, &layout.v}) {
+      if (s->format.is_normed()) levels = DeviceLevelsOf(*s);
+    }
     score_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
     payload.resize(static_cast<size_t>(kRows * pages * bytes.payload));
     metadata.resize(static_cast<size_t>(kRows * pages * bytes.metadata));
@@ -69,6 +74,10 @@ struct DecodeWorld {
     }
   }
 
+  // What a value has besides its scale and its half.
+  double Unit(cuda::SideCode code) const {
+    return code == cuda::SideCode::kLevels4 ? static_cast<double>(levels.unit) : 1;
+  }
   bool Visible(int row, int token) const {
     const cuda::TokenRange& range = ranges[static_cast<size_t>(row)];
     return token >= range.first && token < range.end;
@@ -123,9 +132,10 @@ struct DecodeWorld {
   static Parts PartsOf(const SideLayout& s, const CodedSide& coded, int token, int channel) {
     const double value = static_cast<double>(coded.At(token, channel));
     if (s.format.is_float()) return {value, std::fabs(value), 0, 1, std::fabs(value)};
-    if (s.format.levels == Levels::kE4M3) {
-      const double scale =
-          256 * static_cast<double>(F16ToF32(LoadU16(coded.bytes.data() + ScaleByte(s, token, 0))));
+    if (s.format.is_float8() || s.format.is_normed()) {
+      const int at = s.format.is_normed() ? s.norms_offset + 2 * token : ScaleByte(s, token, 0);
+      const double scale = (s.format.is_float8() ? 256 : 1) *
+                           static_cast<double>(F16ToF32(LoadU16(coded.bytes.data() + at)));
       return {value, std::fabs(value), 0, scale == 0 ? 0 : std::fabs(value) / scale, scale};
     }
     const double code = LoadCode(s, coded.bytes.data(), token, channel);

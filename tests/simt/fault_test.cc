@@ -46,6 +46,15 @@ struct WrongSign : cuda::E4M3Codes {
     a[3] &= 0x7fffffff;  // of one code
   }
 };
+struct WrongNibbles : cuda::LevelCodes {
+  void Unpack(const uint32_t* words, int fragment, uint32_t (&a)[4]) const {
+    cuda::LevelCodes::Unpack(words, fragment, a);
+    a[2] = a[2] >> 16 | a[2] << 16;
+  }
+};
+struct WrongRows : cuda::Int4Codes {
+  static constexpr int kRowWeight = 1;
+};
 struct Right4 : cuda::Int4Codes {};
 struct Right2 : cuda::Int2Codes {};
 
@@ -66,10 +75,9 @@ struct NoRescale : cuda::MmaDecode<Codes, kHeadDim, kCount> {
   }
 };
 
-// SideCodes: of K and of V.
-template <template <typename, int, int> class Way, typename SideCodes>
+template <template <typename, int, int> class Way, typename KCodes, typename VCodes = KCodes>
 double Worst(const PlantedFault& fault = {}, Schedule schedule = Schedule::kRoundRobin) {
-  using Codes = cuda::Sides<SideCodes>;
+  using Codes = cuda::Sides<KCodes, VCodes>;
   constexpr bool kTensorCores =
       !std::is_same_v<Way<Codes, kDim, 1>, cuda::CoreDecode<Codes, kDim, 1>>;
   // Nine pages: each warp of the first split has one.
@@ -92,6 +100,9 @@ TEST(PlantedFaults, WithoutOneTheBoundHolds) {
   EXPECT_LE((Worst<cuda::MmaDecode, Right2>()), 1);
   EXPECT_LE((Worst<cuda::CoreDecode, cuda::E4M3Codes>()), 1);
   EXPECT_LE((Worst<cuda::MmaDecode, cuda::E4M3Codes>()), 1);
+  EXPECT_LE((Worst<cuda::CoreDecode, cuda::LevelCodes>()), 1);
+  EXPECT_LE((Worst<cuda::MmaDecode, cuda::LevelCodes>()), 1);
+  EXPECT_LE((Worst<cuda::MmaDecode, cuda::Int8Codes, cuda::Int4Codes>()), 1);
 }
 
 template <typename Codes>
@@ -104,6 +115,10 @@ TEST(PlantedFaults, ZeroConstantIsSeen) { ExpectSeenByBothWays<WrongZero>(); }
 TEST(PlantedFaults, FragmentOrderIsSeen) { ExpectSeenByBothWays<WrongOrder>(); }
 TEST(PlantedFaults, Int2ScaleIsSeen) { ExpectSeenByBothWays<WrongWeight>(); }
 TEST(PlantedFaults, E4M3SignIsSeen) { ExpectSeenByBothWays<WrongSign>(); }
+TEST(PlantedFaults, OrderOfNibblesIsSeen) { ExpectSeenByBothWays<WrongNibbles>(); }
+TEST(PlantedFaults, WeightOfVsRowsIsSeen) {
+  EXPECT_GT((Worst<cuda::MmaDecode, cuda::Int8Codes, WrongRows>()), 1);
+}
 
 TEST(PlantedFaults, MissingRescaleIsSeen) { EXPECT_GT((Worst<NoRescale, Right4>()), 1); }
 
