@@ -55,6 +55,9 @@ struct EncodeArguments {
   // V by the convention `none` instead of `min`. Its magnitudes must be below 65504 * (1 - 2 /
   // 2^bits), or the offset of their group is infinite and outputs become NaN.
   int32_t symmetric_v;
+  // Of tq4 pages (DeviceLevelsOf, page_permutation.h): the table by which codes are found.
+  const uint16_t* levels = nullptr;  // [16] halves
+  float level_sigma = 0;             // standard deviation of 128 times those
 };
 // Grid: pages. Block: kBlockThreads.
 

@@ -159,6 +159,9 @@ KVANT_DEVICE uint32_t PackHalves(float low, float high) {
 
 KVANT_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 KVANT_DEVICE float Divide(float a, float b) { return __fdiv_rn(a, b); }
+KVANT_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
+KVANT_DEVICE uint32_t BitsOfFloat(float x) { return __float_as_uint(x); }
+KVANT_DEVICE float FloatOfBits(uint32_t bits) { return __uint_as_float(bits); }
 KVANT_DEVICE float Max(float a, float b) { return fmaxf(a, b); }
 KVANT_DEVICE float Min(float a, float b) { return fminf(a, b); }
 KVANT_DEVICE float RoundToEven(float x) { return rintf(x); }
@@ -213,10 +216,12 @@ KVANT_DEVICE uint32_t Load2(const void* at) {
 
 #else
 
+using simt::BitsOfFloat;
 using simt::BlockX;
 using simt::BlockY;
 using simt::Divide;
 using simt::Exp2;
+using simt::FloatOfBits;
 using simt::Fma;
 using simt::HalfAdd2;
 using simt::HalfFma2;
@@ -235,6 +240,7 @@ using simt::RoundToEven;
 using simt::RoundUp;
 using simt::ShuffleFrom;
 using simt::ShuffleXor;
+using simt::SquareRoot;
 using simt::SyncThreads;
 using simt::ThreadIndex;
 using simt::Transpose8x8;

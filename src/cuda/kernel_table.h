@@ -53,6 +53,7 @@
 // X(name, page, head_dim): codes an f16 page.
 #ifdef KVANT_HEAD_DIM_128_ONLY
 #define KVANT_ENCODE_KERNELS_OF(X, format, page) X(kvant_encode_##format##_d128, page, 128)
+#define KVANT_COMMON_ENCODE_KERNELS_OF(X, format, page) KVANT_ENCODE_KERNELS_OF(X, format, page)
 #else
 #define KVANT_ENCODE_KERNELS_OF(X, format, page) \
   X(kvant_encode_##format##_d64, page, 64)       \
@@ -60,11 +61,18 @@
   X(kvant_encode_##format##_d96, page, 96)       \
   X(kvant_encode_##format##_d128, page, 128)     \
   X(kvant_encode_##format##_d256, page, 256)
+#define KVANT_COMMON_ENCODE_KERNELS_OF(X, format, page) \
+  X(kvant_encode_##format##_d64, page, 64)              \
+  X(kvant_encode_##format##_d128, page, 128)
 #endif
-#define KVANT_ENCODE_KERNELS(X)               \
-  KVANT_ENCODE_KERNELS_OF(X, int8, kInt8Page) \
-  KVANT_ENCODE_KERNELS_OF(X, int4, kInt4Page) \
-  KVANT_ENCODE_KERNELS_OF(X, int2, kInt2Page)
+#define KVANT_ENCODE_KERNELS(X)                               \
+  KVANT_ENCODE_KERNELS_OF(X, int8, kInt8Page)                 \
+  KVANT_ENCODE_KERNELS_OF(X, int4, kInt4Page)                 \
+  KVANT_ENCODE_KERNELS_OF(X, int2, kInt2Page)                 \
+  KVANT_ENCODE_KERNELS_OF(X, fp8, kFp8Page)                   \
+  KVANT_COMMON_ENCODE_KERNELS_OF(X, tq4, kTq4Page)            \
+  KVANT_COMMON_ENCODE_KERNELS_OF(X, int8_int4, kInt8Int4Page) \
+  KVANT_COMMON_ENCODE_KERNELS_OF(X, int4_int2, kInt4Int2Page)
 
 namespace kvant::cuda {
 

@@ -229,6 +229,7 @@ DeviceLevels DeviceLevelsOf(const SideLayout& side) {
     levels.halves[i] = F32ToF16(static_cast<float>(table.levels[i]) / kLevelHalfUnit);
   }
   levels.unit = kLevelHalfUnit / table.sigma;
+  levels.sigma = table.sigma;
   return levels;
 }
 

@@ -18,11 +18,11 @@ struct DevicePageBytes {
 };
 
 // kUnsupported where the kernels do not read such a page, in one sentence. They read heads of 64,
-// 80, 96, 128 and 256 channels, pages of 64 tokens, the same kind of codes on both sides or (heads
-// of 64, 128 and 256 channels) int8 K with int4 V or int4 K with int2 V:
+// 80, 96, 128 and 256 channels, pages of 64 tokens, the same kind of codes on both sides or int8 K
+// with int4 V or int4 K with int2 V; of two widths and of levels, heads of 64 and 128 channels:
 //   f16
 //   fp8_e4m3
-//   tq4, nest4 with f16 norms and no page mean
+//   levels: tq4, nest4 with f16 norms and no page mean
 //   K int8, int4, int2 along channels in groups of 64 tokens with min
 //   V int8, int4, int2 along tokens in groups of 64 or of the whole head, with min or symmetric
 Result<DevicePageBytes> DevicePageBytesOf(const PageLayout& layout);
@@ -42,7 +42,8 @@ Status UnpackDevicePage(const PageLayout& layout, std::span<const std::byte> pay
 // pages of the side, whose format is tq4 or nest4.
 struct DeviceLevels {
   std::array<uint16_t, 16> halves = {};
-  float unit = 0;
+  float unit = 0;   // a value is norm * unit * half
+  float sigma = 0;  // what the levels approximate is of this deviation
 };
 DeviceLevels DeviceLevelsOf(const SideLayout& side);
 

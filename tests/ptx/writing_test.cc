@@ -27,6 +27,12 @@ std::vector<unsigned char> RandomHalves(int bytes) {
   return payload;
 }
 
+// Of a page whose codes are levels.
+DeviceLevels LevelsOf(cuda::PageCode page) {
+  if (page.k != cuda::SideCode::kLevels4) return {};
+  return DeviceLevelsOf(MakeSideLayout(simt::DeviceFormat(Side::kK, page.k), Side::kK, 64, 64));
+}
+
 TEST(PtxEncode, GivesTheShimsPages) {
   KVANT_SKIP_WITHOUT_PTX();
   for (const simt::EncodeKernel& kernel : simt::kEncodeKernels) {
@@ -39,13 +45,11 @@ TEST(PtxEncode, GivesTheShimsPages) {
     std::vector<unsigned char> payload(payload_bytes), metadata(metadata_bytes);
     const std::vector<uint32_t> page = {0};
     const std::vector<int32_t> first_token = {5};
-    const cuda::EncodeArguments shim_args{f16.data(),
-                                          shim_payload.data(),
-                                          shim_metadata.data(),
-                                          page.data(),
-                                          page.data(),
-                                          first_token.data(),
-                                          0};
+    const DeviceLevels levels = LevelsOf(kernel.page);
+    const std::vector<uint16_t> halves(levels.halves.begin(), levels.halves.end());
+    const cuda::EncodeArguments shim_args{f16.data(),  shim_payload.data(), shim_metadata.data(),
+                                          page.data(), page.data(),         first_token.data(),
+                                          0,           halves.data(),       levels.sigma};
     ASSERT_EQ(simt::Launch({}, [&] { kernel.thread(shim_args); }), "");
     DeviceMemory memory;
     const cuda::EncodeArguments args{Input<const unsigned char>(&memory, "f16_payload", f16),
@@ -54,7 +58,9 @@ TEST(PtxEncode, GivesTheShimsPages) {
                                      Input<const uint32_t>(&memory, "from_pages", page),
                                      Input<const uint32_t>(&memory, "to_pages", page),
                                      Input<const int32_t>(&memory, "first_tokens", first_token),
-                                     0};
+                                     0,
+                                     Input<const uint16_t>(&memory, "levels", halves),
+                                     levels.sigma};
     ASSERT_EQ(FaultOf("encode", kernel.name, args, &memory, 1), "") << kernel.name;
     EXPECT_EQ(payload, shim_payload) << kernel.name;
     EXPECT_EQ(metadata, shim_metadata) << kernel.name;

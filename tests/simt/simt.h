@@ -11,6 +11,7 @@
 // accumulator in double, in order, and rounds once to float; Exp2 is std::exp2 in float.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -81,6 +82,9 @@ uint32_t Permute(uint32_t a, uint32_t b, uint32_t selector);
 
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 inline float Divide(float a, float b) { return a / b; }
+inline float SquareRoot(float x) { return std::sqrt(x); }
+inline uint32_t BitsOfFloat(float x) { return std::bit_cast<uint32_t>(x); }
+inline float FloatOfBits(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float RoundToEven(float x) { return std::nearbyint(x); }
 inline float RoundUp(float x) { return std::ceil(x); }
 inline float Min(float a, float b) { return std::fmin(a, b); }

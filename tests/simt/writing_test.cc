@@ -66,34 +66,80 @@ DevicePage F16Page(const OpenPage& open) {
   return {MakePageLayout(kFormatF16, kFormatF16, open.dim, 64), open.k.bytes, open.v.bytes};
 }
 
+// Runs `kernel` on an open page; of V by the convention `none` where `symmetric`.
+void ExpectTheCodecsBytes(const EncodeKernel& kernel, const OpenPage& open, bool symmetric,
+                          int32_t first_token) {
+  SCOPED_TRACE(std::string(kernel.name) + (symmetric ? ", symmetric" : "") + ", first token " +
+               std::to_string(first_token));
+  const Format k = DeviceFormat(Side::kK, kernel.page.k);
+  Format v = DeviceFormat(Side::kV, kernel.page.v);
+  if (cuda::HasOffsets(kernel.page.v)) {
+    v = UniformFormat(v.bits, Axis::kToken, 64, symmetric ? Offset::kNone : Offset::kMin);
+  }
+  const PageLayout layout = MakePageLayout(k, v, kernel.head_dim, 64);
+  const DevicePage f16 = F16Page(open);
+  const DevicePage expected(layout, CodeByReference(open.k, k, first_token).bytes,
+                            CodeByReference(open.v, v, first_token).bytes);
+  std::vector<std::byte> payload(expected.payload.size(), std::byte{0xee});
+  std::vector<std::byte> metadata(expected.metadata.size(), std::byte{0xee});
+  const DeviceLevels levels = k.is_normed() ? DeviceLevelsOf(layout.k) : DeviceLevels{};
+  const uint32_t page = 0;
+  const cuda::EncodeArguments args{.f16_payload = Bytes(f16.payload),
+                                   .payload = Bytes(payload),
+                                   .metadata = Bytes(metadata),
+                                   .from_pages = &page,
+                                   .to_pages = &page,
+                                   .first_tokens = &first_token,
+                                   .symmetric_v = symmetric ? 1 : 0,
+                                   .levels = levels.halves.data(),
+                                   .level_sigma = levels.sigma};
+  ASSERT_EQ(Launch({}, [&] { kernel.thread(args); }), "");
+  EXPECT_EQ(metadata, expected.metadata);
+  EXPECT_EQ(payload, expected.payload);
+}
+
 TEST(EncodeKernels, GiveTheBytesOfTheCpuCodec) {
   for (const EncodeKernel& kernel : kEncodeKernels) {
     const OpenPage open(kernel.head_dim);
-    const DevicePage f16 = F16Page(open);
-    const Format k = UniformFormat(cuda::BitsOf(kernel.page.k), Axis::kChannel, 64, Offset::kMin);
     for (const bool symmetric : {false, true}) {
-      const Format v = UniformFormat(cuda::BitsOf(kernel.page.v), Axis::kToken, 64,
-                                     symmetric ? Offset::kNone : Offset::kMin);
+      if (symmetric && !cuda::HasOffsets(kernel.page.v)) continue;
       for (const int32_t first_token : {0, 5}) {
-        const DevicePage expected(MakePageLayout(k, v, kernel.head_dim, 64),
-                                  CodeByReference(open.k, k, first_token).bytes,
-                                  CodeByReference(open.v, v, first_token).bytes);
-        std::vector<std::byte> payload(expected.payload.size(), std::byte{0xee});
-        std::vector<std::byte> metadata(expected.metadata.size(), std::byte{0xee});
-        const uint32_t page = 0;
-        const cuda::EncodeArguments args{.f16_payload = Bytes(f16.payload),
-                                         .payload = Bytes(payload),
-                                         .metadata = Bytes(metadata),
-                                         .from_pages = &page,
-                                         .to_pages = &page,
-                                         .first_tokens = &first_token,
-                                         .symmetric_v = symmetric ? 1 : 0};
-        ASSERT_EQ(Launch({}, [&] { kernel.thread(args); }), "") << kernel.name;
-        EXPECT_EQ(metadata, expected.metadata)
-            << kernel.name << " symmetric " << symmetric << " first token " << first_token;
-        EXPECT_EQ(payload, expected.payload)
-            << kernel.name << " symmetric " << symmetric << " first token " << first_token;
+        ExpectTheCodecsBytes(kernel, open, symmetric, first_token);
       }
+    }
+  }
+}
+
+// Values that step evenly through all codes, of thirteen sizes.
+TEST(EncodeKernels, AgreeWithTheCpuCodecOnDenseValues) {
+  for (const EncodeKernel& kernel : kEncodeKernels) {
+    if (!cuda::IsByToken(kernel.page.k) || kernel.head_dim != 64) continue;
+    OpenPage open(64);
+    const auto value = [](int t, int c) {
+      return static_cast<float>(c - 31) / 32 * std::exp2(static_cast<float>(t % 13 - 6));
+    };
+    open.k = OpenSide(Side::kK, 64, 64, value);
+    open.v = OpenSide(Side::kV, 64, 64, value);
+    ExpectTheCodecsBytes(kernel, open, false, 1);
+  }
+}
+
+// Two large squares and 126 that are lost when they are added to them in turn, but not when they
+// are added to each other first: 2^-18 of the sum, so that of so many tokens some store another
+// norm.
+TEST(EncodeKernels, AddInTheOrderOfTheCpuCodec) {
+  constexpr int kDim = 128, kPages = 10;
+  for (const EncodeKernel& kernel : kEncodeKernels) {
+    if (kernel.page != cuda::kTq4Page || kernel.head_dim != kDim) continue;
+    for (int page = 0; page < kPages; ++page) {
+      const auto value = [&](int t, int c) {
+        const auto place = static_cast<uint64_t>((page * 64 + t) * 2 + c);
+        return c < 2 ? 1 + MixUnit(place) : 0x1p-11f;
+      };
+      OpenPage open(kDim);
+      open.k = OpenSide(Side::kK, kDim, 64, value);
+      open.v = OpenSide(Side::kV, kDim, 64, value);
+      ExpectTheCodecsBytes(kernel, open, false, 0);
     }
   }
 }
