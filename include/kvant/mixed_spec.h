@@ -72,13 +72,12 @@ KvSpec WithWindows(const KvSpec& spec, std::span<const int64_t> layer_windows);
 // (Model::file_hash()).
 Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash);
 
-// kUnsupported where a cache with this spec cannot be saved or loaded: a snapshot holds neither the
-// attention that a policy has summed up nor head classes.
+// kUnsupported where a cache with this spec cannot be saved or loaded: a snapshot holds no head
+// classes.
 Status CheckMixedSnapshot(const KvSpec& spec);
 
-// kUnsupported where sequences of a cache with this spec cannot be shifted: what a policy has
-// summed of attention is not, and formats that share figures among tokens let none of them go
-// alone.
+// kUnsupported where sequences of a cache with this spec cannot be shifted: formats that share
+// figures among tokens let none of them go alone.
 Status CheckMixedShift(const KvSpec& spec);
 
 // Part of CheckKvSpec. kInvalidArgument names what pools cannot share or hold: widths, pages of

@@ -276,7 +276,10 @@ struct Cache::Impl {
   void AddWidths(CacheLedger& ledger) const;
 
   // cache_mass.cc
-  Status CheckMass(const MixedSource& source) const;
+  int sums_per_token() const;  // 0: the policy asks for none
+  Status CheckMass(const HeadPages& head, int64_t length) const;
+  Status CheckAllMass(Sequence& seq) const;
+  void ShiftMass(const TokenGap& gap, int64_t length, HeadPages& head) const;
   void MoveMass(const HeadTokens& tokens, int64_t length, HeadPages& head,
                 std::vector<float> moved) const;
   void CommitMass(HeadPages& head) const;

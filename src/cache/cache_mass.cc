@@ -6,8 +6,15 @@
 #include "cache/cache_impl.h"
 #include "cache/head_mass.h"
 #include "cache/head_tokens.h"
+#include "cache/pool_edit.h"
 
 namespace kvant {
+
+int Cache::Impl::sums_per_token() const {
+  const ScoreKind kind =
+      spec.mixed == nullptr ? ScoreKind::kNone : spec.mixed->policy->score_kind();
+  return kind == ScoreKind::kNone ? 0 : SumsOf(kind, geometry.group_ratio());
+}
 
 bool Cache::Impl::measures_attention() const {
   return spec.mixed != nullptr && spec.mixed->policy->needs_scores();
@@ -62,18 +69,23 @@ Status Cache::SortByPosition(SequenceId id, int layer, int kv_head, int64_t rows
 }
 
 // Whether steps since the last page told of every token that the head holds.
-Status Cache::Impl::CheckMass(const MixedSource& source) const {
-  const Policy& policy = *source.head.mixed->policy;
+Status Cache::Impl::CheckMass(const HeadPages& head, int64_t length) const {
+  const Policy& policy = *head.mixed->policy;
   if (!policy.needs_scores()) return Status::Ok();
-  const HeldPlaces places(*source.head.mixed, spec.sinks_tokens, source.closing_page,
-                          source.length);
-  const auto sums = static_cast<size_t>(SumsOf(policy.score_kind(), geometry.group_ratio()));
-  if (source.head.mixed->mass.now.size() == sums * static_cast<size_t>(places.count())) {
-    return Status::Ok();
-  }
+  const HeldPlaces places(*head.mixed, spec.sinks_tokens, head.sealed, length);
+  if (std::ssize(head.mixed->mass.now) == sums_per_token() * places.count()) return Status::Ok();
   return Status::InvalidArgument("policy " + policy.name() +
                                  " judges tokens by the attention they get, and the cache was not "
                                  "told of it in every step");
+}
+
+// The same of every head, between steps.
+Status Cache::Impl::CheckAllMass(Sequence& seq) const {
+  Status status;
+  ForEachHead(seq, [&](const LayerStore& layer, const HeadPages& head) {
+    if (status.ok() && layer.mixed != nullptr) status = CheckMass(head, seq.length);
+  });
+  return status;
 }
 
 // The mass of the tokens that stay, in the places of the pools after the edit, is `moved`, which
@@ -97,6 +109,30 @@ void Cache::Impl::MoveMass(const HeadTokens& tokens, int64_t length, HeadPages& 
   }
   if (head.mixed->can_undo) mass.before = std::move(mass.now);
   mass.now = std::move(moved);
+}
+
+// The sums of tokens that go leave, the others close up: places keep their order. Pools and length
+// are those before the shift. Recent queries stay the same ones, as whole pages go and length mod
+// 64 remains.
+void Cache::Impl::ShiftMass(const TokenGap& gap, int64_t length, HeadPages& head) const {
+  if (!head.mixed->policy->needs_scores()) return;
+  std::vector<float>& now = head.mixed->mass.now;
+  const HeldPlaces places(*head.mixed, spec.sinks_tokens, head.sealed, length);
+  const int64_t sinks = std::min<int64_t>(spec.sinks_tokens, length);
+  auto from = now.begin(), to = now.begin();
+  const auto pass = [&](int64_t position) {
+    if (!gap.Drops(position)) *to++ = *from;
+    ++from;
+  };
+  for (int sum = 0; sum < sums_per_token(); ++sum) {
+    for (int64_t t = 0; t < sinks; ++t) pass(t);
+    for (const HeadPool& pool : head.mixed->pools) {
+      for (const int32_t position : pool.positions) pass(position);
+    }
+    for (int64_t t = places.open_begin; t < length; ++t) pass(t);
+  }
+  assert(from == now.end());
+  now.erase(to, now.end());
 }
 
 void Cache::Impl::CommitMass(HeadPages& head) const {

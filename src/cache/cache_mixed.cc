@@ -91,8 +91,7 @@ void Cache::Impl::AddMixedLayer(const LayerCalibration* calibration, LayerStore&
   layer.mixed = std::make_unique<MixedLayer>();
   MixedLayer& mixed = *layer.mixed;
   mixed.tail_pool = PoolFor(layer.open, PageUse::kTail, false);
-  const ScoreKind scores = spec.mixed->policy->score_kind();  // a streaming head has none
-  const int sums = scores == ScoreKind::kNone ? 0 : SumsOf(scores, geometry.group_ratio());
+  const auto sums = static_cast<size_t>(sums_per_token());  // a streaming head has none
   const auto beside_bytes = static_cast<int64_t>(sizeof(int32_t) + sizeof(float) * sums);
   mixed.token_bytes[kWrittenWidth] = layer.open.page_bytes / kPageTokens + beside_bytes;
   for (const MixedPool& from : spec.mixed->pools) {
@@ -158,7 +157,7 @@ Status Cache::Impl::ClosePages(const Sequence& seq, const LayerStore& layer, Hea
   while (head.sealed < target) {
     const MixedSource source{*layer.mixed,      layer.open,  layer.sink, head,
                              spec.sinks_tokens, head.sealed, seq.length, geometry.group_ratio()};
-    KVANT_RETURN_IF_ERROR(CheckMass(source));
+    KVANT_RETURN_IF_ERROR(CheckMass(head, seq.length));
     const Policy& policy = *head.mixed->policy;
     const HeadTokens tokens(source, policy);
     PolicyLimits limits;

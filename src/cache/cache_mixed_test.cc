@@ -358,7 +358,7 @@ TEST(CacheMixed, PolicyThatJudgesByAttentionAsksToBeToldOfIt) {
   auto cache = MakeCache(kSmall, spec);
   EXPECT_TRUE(cache->measures_attention(1));
   const SequenceId seq = NewSequence(*cache);
-  ExtendMixed(*cache, seq, Tokens(400), 128);
+  testing::ExtendTo(*cache, seq, Tokens(400), 128, 64);
   const Status status = RunStep(*cache, seq, Tokens(400), 5, [](int, int) {});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("h2o:0.1,0.1 judges tokens by the attention they get"),

@@ -178,6 +178,7 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
   }
   KVANT_RETURN_IF_ERROR(impl_->CheckShift(seq->length, keep_tokens, drop_tokens));
   KVANT_RETURN_IF_ERROR(CheckLayerRopes(impl_->geometry, ropes));
+  KVANT_RETURN_IF_ERROR(impl_->CheckAllMass(*seq));
   const int page_tokens = impl_->page_tokens, sinks = impl_->spec.sinks_tokens;
   const PageGap gap = impl_->GapOf(keep_tokens, drop_tokens);
   const int64_t length = seq->length - drop_tokens;

@@ -84,6 +84,7 @@ void Cache::Impl::ShiftPools(Sequence& seq, const TokenGap& gap, PageTurner& tur
       for (const HeadPool& pool : mixed.pools) left -= pool.*tokens_of;
       return left;
     };
+    ShiftMass(gap, seq.length, head);
     for (size_t j = 0; j < mixed.pools.size(); ++j) {
       HeadPool& pool = mixed.pools[j];
       const MixedLayer::Pool& store = layer.mixed->pools[j];

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "cache/mixed_testing.h"
 #include "cache/snapshot_testing.h"
@@ -174,7 +176,9 @@ TEST(CacheShiftMixed, CutsForksAndSavesGoOnAfterIt) {
 TEST(CacheShiftMixed, PoliciesGoOnAfterIt) {
   const std::vector<Rope> ropes = UsualRopes(kSmall);
   const Timeline tokens = Tokens(3000);
-  for (const char* policy : {"full:2", "streaming:64,192", "keydiff:0.5", "lagkv:0.5,64"}) {
+  for (const char* policy :
+       {"full:2", "streaming:64,192", "keydiff:0.5", "lagkv:0.5,64", "h2o:0.3,0.2", "snapkv:0.5",
+        "diffkv:0.5,1,8,4", "mikv:0.3,8,2", "qaq:0.02", "variance"}) {
     KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
     MixedSpec mixed = *spec.mixed;
     mixed.policy = ParsePolicy(policy).value();
@@ -199,7 +203,7 @@ TEST(CacheShiftMixed, WhatCannotBeShiftedIsRefusedByName) {
   const auto refusal = [&](const KvSpec& spec) {
     auto cache = MakeCache(kSmall, spec);
     const SequenceId seq = NewSequence(*cache);
-    ExtendMixed(*cache, seq, Tokens(400), spec.mixed->policy->needs_scores() ? 100 : 400);
+    ExtendMixed(*cache, seq, Tokens(400), 400);
     const auto before = MixedPictureOf(*cache, seq);
     const Status status = cache->Shift(seq, 4, 64, ropes);
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
@@ -209,12 +213,107 @@ TEST(CacheShiftMixed, WhatCannotBeShiftedIsRefusedByName) {
   const std::string shares = refusal(MakeMixedSpec(
       "8=int8+4=int4", [](int64_t, int64_t) { return 4; }, true));
   EXPECT_NE(shares.find("width 8"), std::string::npos) << shares;
-  KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
-  MixedSpec mixed = *spec.mixed;
-  mixed.policy = ParsePolicy("h2o:0.5").value();
-  SetMixed(mixed, &spec);
-  const std::string sums = refusal(spec);
-  EXPECT_NE(sums.find("h2o"), std::string::npos) << sums;
+}
+
+// ---- Sums of attention
+
+// Widths by age, so that tokens change pools and go; and what the policy was told, by the length at
+// which it was asked.
+class Listener : public WidthPolicy {
+ public:
+  explicit Listener(ScoreKind kind) : WidthPolicy(AgeingWidth), kind_(kind) {}
+  ScoreKind score_kind() const override { return kind_; }
+  void Choose(const PolicyTokens& tokens, const PolicyLimits& limits,
+              std::span<uint8_t> width) const override {
+    WidthPolicy::Choose(tokens, limits, width);
+    std::map<int64_t, float>& scores = heard_[limits.length];
+    scores.clear();
+    for (size_t i = 0; i < width.size(); ++i) scores[tokens.position[i]] = tokens.score[i];
+  }
+  // By position.
+  const std::map<int64_t, float>& At(int64_t length) const { return heard_[length]; }
+
+ private:
+  const ScoreKind kind_;
+  mutable std::map<int64_t, std::map<int64_t, float>> heard_;
+};
+
+// What queries gave a token, in their order: all of them, those since a page began (of either query
+// head, then of both), and the most of these.
+struct GivenSums {
+  float total = 0, recent[3] = {}, most = 0;
+};
+
+float ScoreWanted(ScoreKind kind, const GivenSums& given, int64_t position, int64_t length) {
+  const auto seen_by = static_cast<float>(std::min<int64_t>(64, length - position));
+  if (kind == ScoreKind::kTotal) return given.total;
+  if (kind == ScoreKind::kRecentMean) return given.recent[2] / (seen_by * 2);
+  if (kind == ScoreKind::kRecentTop) return std::max(given.recent[0], given.recent[1]) / seen_by;
+  return given.most;
+}
+
+// The policy hears of each token what it would have heard without the shift.
+TEST(CacheShiftMixed, SumsMoveWithTheirTokens) {
+  constexpr KvGeometry kOne{1, 1, 32, 2};
+  const std::vector<Rope> ropes = UsualRopes(kOne);
+  const Timeline tokens = Tokens(3000);
+  for (const ScoreKind kind :
+       {ScoreKind::kTotal, ScoreKind::kRecentMean, ScoreKind::kRecentTop, ScoreKind::kRecentMax}) {
+    const auto listener = std::make_shared<Listener>(kind);
+    KvSpec spec = MakeMixedSpec(kTokenPools, AgeingWidth);
+    MixedSpec mixed = *spec.mixed;
+    mixed.policy = listener;
+    SetMixed(mixed, &spec);
+    auto cache = MakeCache(kOne, spec);
+    SequenceId seq = NewSequence(*cache);
+    std::vector<GivenSums> given;  // by position
+    size_t compared = 0;
+    const auto extend = [&](int64_t length) {
+      while (cache->length(seq) < length) {
+        const int64_t first = cache->length(seq);
+        const int64_t count = std::min({int64_t{37}, length - first, cache->max_step_tokens(seq)});
+        ASSERT_TRUE(testing::ExtendHeard(*cache, seq, tokens, count).ok());
+        if (first % 64 == 0 && first >= 128) {
+          for (const auto& [position, score] : listener->At(first)) {
+            const auto& token = given[static_cast<size_t>(position)];
+            ASSERT_EQ(score, ScoreWanted(kind, token, position, first)) << position;
+            ++compared;
+          }
+        }
+        for (int64_t query = first; query < first + count; ++query) {
+          given.emplace_back();
+          for (int64_t t = 0; t <= query; ++t) {
+            GivenSums& token = given[static_cast<size_t>(t)];
+            if (query % 64 == 0) token = {.total = token.total};
+            for (int g = 0; g < 2; ++g) {
+              const float p = testing::GivenAttention(query, t, g);
+              token.total += p;
+              token.recent[g] += p;
+              token.recent[2] += p;
+              token.most = std::max(token.most, p);
+            }
+          }
+        }
+      }
+    };
+    for (const auto& [grow, keep, drop] :
+         {std::tuple<int64_t, int64_t, int64_t>{520, 4, 128}, {513, 128, 64}, {640, 4, 320}}) {
+      ASSERT_NO_FATAL_FAILURE(extend(grow));
+      const SequenceId fork = *cache->Fork(seq);
+      const testing::Bytes before = Saved(*cache, fork);
+      ASSERT_TRUE(cache->Shift(seq, keep, drop, ropes).ok());
+      given.erase(given.begin() + keep, given.begin() + keep + drop);
+      EXPECT_TRUE(Saved(*cache, fork) == before);
+      ASSERT_TRUE(cache->Free(fork).ok());
+      const Result<SequenceId> again = RestoreInto(*cache, Saved(*cache, seq));
+      ASSERT_TRUE(again.ok()) << again.status().message();
+      EXPECT_TRUE(Saved(*cache, *again) == Saved(*cache, seq));
+      ASSERT_TRUE(cache->Free(seq).ok());
+      seq = *again;
+    }
+    ASSERT_NO_FATAL_FAILURE(extend(700));
+    EXPECT_GT(compared, 2000u);
+  }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ class LayerWriter {
   // become 0.
   Status Pooled(const PageLayout& layout, const std::byte* page, int64_t tokens);
   Status Positions(std::span<const int32_t> positions) { return Emit(std::as_bytes(positions)); }
+  Status Sums(std::span<const float> sums) { return Emit(std::as_bytes(sums)); }
   Status Finish();
 
  private:

@@ -20,12 +20,56 @@
 
 namespace kvant::testing {
 
+// What one query head's query gives a token: of its past, by hash, in [0, 1).
+inline float GivenAttention(int64_t query, int64_t position, int row) {
+  if (position > query) return 0;
+  return static_cast<float>(HashOf(query * 8191 + position * 13 + row) % 4096) * 0x1p-12f;
+}
+
+// Tells the cache what the queries of the running step of `count` tokens give, as attention does:
+// tokens of pools stand behind the sinks, in the order of the pools, all others by position.
+inline Status TellAttention(Cache& cache, SequenceId seq, int64_t count, int layer, int head) {
+  const int64_t first = cache.length(seq), length = first + count;
+  const int group = cache.geometry().group_ratio();
+  std::vector<float> rows(static_cast<size_t>(count * group * length));
+  float* at = rows.data();
+  for (int64_t query = first; query < length; ++query) {
+    for (int g = 0; g < group; ++g, at += length) {
+      for (int64_t t = 0; t < length; ++t) at[t] = GivenAttention(query, t, g);
+      float* pooled = at + std::min<int64_t>(cache.spec().sinks_tokens, length);
+      for (const MixedPool& pool : cache.spec().mixed->pools) {
+        for (const int32_t t : cache.PoolPositions(seq, layer, head, pool.width)) {
+          *pooled++ = GivenAttention(query, t, g);
+        }
+      }
+    }
+  }
+  return cache.AddAttention(seq, layer, head, rows.data(), length);
+}
+
+// A step of a cache of several widths, whose policy hears what attention it asks for.
+inline Status ExtendHeard(Cache& cache, SequenceId seq, const Timeline& tokens, int64_t count) {
+  Status heard;
+  Status status = RunStep(cache, seq, tokens, count, [&](int layer, int head) {
+    if (heard.ok() && cache.measures_attention(layer)) {
+      heard = TellAttention(cache, seq, count, layer, head);
+    }
+  });
+  if (status.ok()) status = heard;
+  if (status.ok()) {
+    cache.Commit(seq, count);
+  } else {
+    cache.Rollback(seq);
+  }
+  return status;
+}
+
 // Extends to `length`, each step as long as the cache takes it, at most `chunk`.
 inline void ExtendMixed(Cache& cache, SequenceId seq, const Timeline& tokens, int64_t length,
                         int64_t chunk = 64) {
   while (cache.length(seq) < length) {
     const int64_t count = std::min({chunk, length - cache.length(seq), cache.max_step_tokens(seq)});
-    const Status status = Extend(cache, seq, tokens, count);
+    const Status status = ExtendHeard(cache, seq, tokens, count);
     ASSERT_TRUE(status.ok()) << status.message();
   }
 }

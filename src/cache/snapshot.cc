@@ -17,7 +17,8 @@ namespace kvant {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'k', 'v', 'a', 'n', 't', 's', 'e', 'q'};
-constexpr uint32_t kOneWidth = 1, kSeveralWidths = 2, kLatent = 3;  // versions
+// Versions.
+constexpr uint32_t kOneWidth = 1, kSeveralWidths = 2, kLatent = 3, kWidthsWithSums = 4;
 // Raised when a byte moves in a page: tests/golden/page_bytes_test.cc.
 constexpr uint32_t kPageLayoutVersion = 1;
 constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 24;
@@ -54,7 +55,7 @@ Result<Envelope> ReadEnvelope(std::span<const std::byte> bytes) {
   uint64_t header_bytes = 0, hash = 0;
   KVANT_RETURN_IF_ERROR(cursor.Skip("its name", 1, kMagic.size()));
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &envelope.version));
-  KVANT_RETURN_IF_ERROR(CheckVersion("file", envelope.version, kOneWidth, kLatent));
+  KVANT_RETURN_IF_ERROR(CheckVersion("file", envelope.version, kOneWidth, kWidthsWithSums));
   KVANT_RETURN_IF_ERROR(cursor.ReadNumber("the header", &layout_version));
   KVANT_RETURN_IF_ERROR(
       CheckVersion("page layout", layout_version, kPageLayoutVersion, kPageLayoutVersion));
@@ -171,7 +172,10 @@ Status ReadHeader(uint32_t version, ByteCursor* cursor, SnapshotHeader* h, Secti
     KVANT_RETURN_IF_ERROR(ReadRange(pages, cursor, &h->open.emplace_back()));
   }
   if (const Status s = CheckSpec(*h); !s.ok()) return Status::Corrupt(s.message());
-  if (version == kSeveralWidths) KVANT_RETURN_IF_ERROR(ReadWidths(g, cursor, &h->widths));
+  const bool with_sums = version == kWidthsWithSums;
+  if (with_sums || version == kSeveralWidths) {
+    KVANT_RETURN_IF_ERROR(ReadWidths(g, with_sums, cursor, &h->widths));
+  }
   for (int layer = 0; layer < g.layers; ++layer) KVANT_RETURN_IF_ERROR(CheckPages(*h, layer));
   return CheckWidths(*h);
 }
@@ -233,7 +237,8 @@ class SectionReader {
 
 uint32_t VersionOf(const SnapshotHeader& h) {
   if (h.geometry.is_latent()) return kLatent;  // which has no mixed widths
-  return h.widths.empty() ? kOneWidth : kSeveralWidths;
+  if (h.widths.empty()) return kOneWidth;
+  return h.widths.sums == 0 ? kSeveralWidths : kWidthsWithSums;
 }
 
 }  // namespace
@@ -265,7 +270,7 @@ Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes) {
   KVANT_RETURN_IF_ERROR(reader.CheckAll());
   for (int layer = 0; layer < s.header.geometry.layers; ++layer) {
     if (!s.header.widths.is_mixed(layer)) continue;
-    KVANT_RETURN_IF_ERROR(CheckPositions(s.header, layer, s.pages[static_cast<size_t>(layer)]));
+    KVANT_RETURN_IF_ERROR(CheckPooled(s.header, layer, s.pages[static_cast<size_t>(layer)]));
   }
   s.tokens.resize(static_cast<size_t>(sizes.tokens));
   if (!tokens.empty()) std::memcpy(s.tokens.data(), tokens.data(), tokens.size());
@@ -300,7 +305,7 @@ std::vector<std::byte> SnapshotFront(const SnapshotHeader& h, const SnapshotLabe
         writer.Number(int32_t{range.end});
       }
     }
-    if (!h.widths.empty()) WriteWidths(h.widths, &writer);
+    if (!h.widths.empty()) WriteWidths(h.widths, VersionOf(h) == kWidthsWithSums, &writer);
     return writer;
   };
   ByteWriter front = write_header(write_header(0).bytes().size());

@@ -1,6 +1,6 @@
 // Snapshot: one sequence of a cache as bytes, from which a cache of the same shape and formats goes
 // on as if nothing had happened. Little-endian, version 1, or 2 where tokens have several widths,
-// or 3 of multi-head latent attention;
+// or 3 of multi-head latent attention, or 4 of several widths whose policy sums up attention;
 // each section ends with the u64 XXH64 of its bytes:
 //
 //   header     "kvantseq"  u32 version  u32 version of the page layout  u64 bytes of the header, of
@@ -11,8 +11,9 @@
 //              per layer two strings (u64 length, bytes), the formats of K and V, i64 tokens that
 //              its queries see (0: all), and i32 first and end of its stored pages, then of its
 //              open pages
-//              version 2: u32 pools, of each i32 width and two strings; u8 once, i64 budget, the
-//              policy's name as a string; per layer u8 whether it has several widths; per KV head
+//              versions 2 and 4: u32 pools, of each i32 width and two strings; u8 once, i64
+//              budget, the policy's name as a string, in version 4 i32 sums of attention a token;
+//              per layer u8 whether it has several widths; per KV head
 //              of those i32 pages that came, u8 whether the newest can go again, i64 tokens that
 //              were requantised, that were dropped, and before the newest page, and per pool i64
 //              tokens, coded ones, both before the newest page, u8 whether it has a spare tail
@@ -22,7 +23,8 @@
 //              pages, as they lie in memory (format/page_layout.h); what an open or sink page has
 //              not been given is 0. Of several widths, in the place of stored pages: per pool i32
 //              positions, coded pages, tail and spare tail where there are any; what no token has
-//              is 0
+//              is 0; in version 4 then f32 sums of attention [sums a token][tokens], which are
+//              sinks, those of the pools and those of open pages (cache/head_mass.h)
 //
 // The same sequence gives the same bytes on every host. Checksums tell damage, not intent: a page
 // may hold any codes, and kernels are safe for all of them.
@@ -86,7 +88,8 @@ bool IsSnapshot(std::span<const std::byte> bytes);
 
 // Checks everything that does not depend on a cache: version, sizes, formats, that each layer has
 // the pages it goes on with (format/page_rule.h), every checksum, and that of several widths each
-// position stands once. kCorrupt, or kUnsupported for another version, with what is wrong.
+// position stands once and sums of attention are sums. kCorrupt, or kUnsupported for another
+// version, with what is wrong.
 Result<Snapshot> ParseSnapshot(std::span<const std::byte> bytes);
 
 // For Cache::Save: all of the file up to the first page.

@@ -88,6 +88,7 @@ Status Cache::Save(SequenceId id, const SnapshotLabel& label, const ByteSink& si
     return Status::InvalidArgument("sequence " + std::to_string(id) +
                                    " cannot be saved while a step of it is running");
   }
+  KVANT_RETURN_IF_ERROR(impl_->CheckAllMass(*seq));
   if (!label.tokens.empty() && std::ssize(label.tokens) != seq->length) {
     return Status::InvalidArgument(std::to_string(label.tokens.size()) +
                                    " tokens are named of a sequence of " +

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "cache/cache_impl.h"
+#include "cache/head_mass.h"
 #include "cache/layer_writer.h"
 #include "cache/snapshot.h"
 #include "kvant/policy.h"
@@ -33,7 +34,8 @@ SavedWidths Cache::Impl::WidthsOf(const Sequence& seq) const {
   SavedWidths saved{.pools = spec.mixed->pools,
                     .once = spec.mixed->once,
                     .budget_bytes = spec.mixed->budget_bytes,
-                    .policy = spec.mixed->policy->name()};
+                    .policy = spec.mixed->policy->name(),
+                    .sums = sums_per_token()};
   const HeadPages* head = seq.heads.data();
   for (const LayerStore& layer : layers) {
     const bool is_mixed = layer.mixed != nullptr;
@@ -62,7 +64,7 @@ Status Cache::Impl::SavePools(const LayerStore& layer, const HeadPages& head,
       KVANT_RETURN_IF_ERROR(writer.Stored(layer.open, pool.spare_tail));  // it was full
     }
   }
-  return Status::Ok();
+  return writer.Sums(head.mixed->mass.now);
 }
 
 Status Cache::Impl::CheckSavedWidths(const SavedWidths& saved) const {
@@ -82,6 +84,10 @@ Status Cache::Impl::CheckSavedWidths(const SavedWidths& saved) const {
   const std::string there = policy_text(saved.policy, saved.once, saved.budget_bytes);
   const std::string ours = policy_text(here.policy->name(), here.once, here.budget_bytes);
   if (there != ours) return differs(there, ours);
+  if (saved.sums != sums_per_token()) {
+    const auto text = [](int sums) { return std::to_string(sums) + " sums of attention a token"; };
+    return differs(text(saved.sums), text(sums_per_token()));
+  }
   for (int layer = 0; layer < geometry.layers; ++layer) {
     const bool is_mixed = layers[static_cast<size_t>(layer)].mixed != nullptr;
     if (saved.is_mixed(layer) == is_mixed) continue;
@@ -148,6 +154,13 @@ Status Cache::Impl::ReadPools(const SavedMixedHead& saved, const LayerStore& lay
   }
   head.first_stored = 0;
   head.sealed = saved.sealed;
+  if (mixed.policy->needs_scores()) {
+    const HeldPlaces places(mixed, spec.sinks_tokens, head.sealed, seq.length);
+    mixed.mass.now.resize(static_cast<size_t>(sums_per_token() * places.count()));
+    const size_t bytes = mixed.mass.now.size() * sizeof(float);
+    std::memcpy(mixed.mass.now.data(), from, bytes);
+    from += bytes;
+  }
   return Status::Ok();
 }
 

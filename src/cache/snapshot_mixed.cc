@@ -1,6 +1,7 @@
 #include "cache/snapshot_mixed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "cache/snapshot.h"
@@ -117,9 +118,27 @@ int64_t PoolBytes(const MixedPool& from, const SavedPool& pool, int head_dim,
          pool.coded_pages() * coded.page_bytes + pool.pages_as_written() * open.page_bytes;
 }
 
+// Sums of one head: of sinks, pools and open pages, as HeadMass has them.
+int64_t SumsOf(const SnapshotHeader& h, const SavedMixedHead& head) {
+  if (h.widths.sums == 0) return 0;
+  const int64_t sinks = std::min<int64_t>(h.kv.sinks_tokens, h.length);
+  int64_t tokens = sinks + h.length - std::max(sinks, int64_t{head.sealed} * kPageTokens);
+  for (const SavedPool& pool : head.pools) tokens += pool.tokens;
+  return h.widths.sums * tokens;
+}
+
+bool AreSums(const std::byte* from, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    float sum = 0;
+    std::memcpy(&sum, from + i * static_cast<int64_t>(sizeof sum), sizeof sum);
+    if (!std::isfinite(sum) || sum < 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-void WriteWidths(const SavedWidths& widths, ByteWriter* writer) {
+void WriteWidths(const SavedWidths& widths, bool with_sums, ByteWriter* writer) {
   writer->Number(static_cast<uint32_t>(widths.pools.size()));
   for (const MixedPool& pool : widths.pools) {
     writer->Number(int32_t{pool.width});
@@ -129,6 +148,7 @@ void WriteWidths(const SavedWidths& widths, ByteWriter* writer) {
   writer->Number(static_cast<uint8_t>(widths.once));
   writer->Number(widths.budget_bytes);
   writer->String(widths.policy);
+  if (with_sums) writer->Number(int32_t{widths.sums});
   for (const int first : widths.first_head) writer->Number(static_cast<uint8_t>(first >= 0));
   for (const SavedMixedHead& head : widths.heads) {
     writer->Number(head.sealed);
@@ -147,13 +167,20 @@ void WriteWidths(const SavedWidths& widths, ByteWriter* writer) {
   }
 }
 
-Status ReadWidths(const KvGeometry& g, ByteCursor* cursor, SavedWidths* widths) {
+Status ReadWidths(const KvGeometry& g, bool with_sums, ByteCursor* cursor, SavedWidths* widths) {
   KVANT_RETURN_IF_ERROR(ReadPools(g, cursor, &widths->pools));
   KVANT_RETURN_IF_ERROR(ReadFlag(cursor, &widths->once));
   KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", &widths->budget_bytes));
   std::string_view policy;
   KVANT_RETURN_IF_ERROR(cursor->ReadString("the policy", kMaxNameBytes, &policy));
   widths->policy = policy;
+  if (with_sums) {
+    KVANT_RETURN_IF_ERROR(cursor->ReadNumber("the header", &widths->sums));
+    if (widths->sums != 1 && widths->sums != g.group_ratio()) {
+      return Status::Corrupt("claims " + std::to_string(widths->sums) +
+                             " sums of attention a token");
+    }
+  }
   int mixed_heads = 0;
   for (int layer = 0; layer < g.layers; ++layer) {
     bool is_mixed = false;
@@ -199,10 +226,10 @@ int64_t PooledBytes(const SnapshotHeader& h, int layer, int kv_head, const PageL
   for (size_t j = 0; j < head.pools.size(); ++j) {
     bytes += PoolBytes(h.widths.pools[j], head.pools[j], h.geometry.head_dim, open);
   }
-  return bytes;
+  return bytes + SumsOf(h, head) * static_cast<int64_t>(sizeof(float));
 }
 
-Status CheckPositions(const SnapshotHeader& h, int layer, std::span<const std::byte> bytes) {
+Status CheckPooled(const SnapshotHeader& h, int layer, std::span<const std::byte> bytes) {
   const auto at = static_cast<size_t>(layer);
   const LayerLayouts layouts =
       MakeLayerLayouts(h.kv.layers[at], true, h.geometry, h.page_tokens, h.kv.sinks_tokens);
@@ -225,6 +252,13 @@ Status CheckPositions(const SnapshotHeader& h, int layer, std::span<const std::b
                              std::to_string(kv_head) +
                              " has a position twice or where none of several widths can be");
     }
+    const int64_t sums = SumsOf(h, head);
+    if (!AreSums(from, sums)) {
+      return Status::Corrupt("layer " + std::to_string(layer) + ", KV head " +
+                             std::to_string(kv_head) +
+                             " has sums of attention that no attention gives");
+    }
+    from += sums * static_cast<int64_t>(sizeof(float));
     from += int64_t{h.open[at].count()} * layouts.open.page_bytes;
   }
   return Status::Ok();

@@ -43,6 +43,7 @@ struct SavedWidths {
   bool once = false;
   int64_t budget_bytes = 0;
   std::string policy;                      // its name with its numbers
+  int sums = 0;                            // of attention, a token; 0: the policy asks for none
   std::vector<int> first_head = {};        // [layers] into heads; -1: the layer has one width
   std::vector<SavedMixedHead> heads = {};  // [layers of several widths][kv_heads]
 
@@ -53,17 +54,20 @@ struct SavedWidths {
   }
 };
 
-void WriteWidths(const SavedWidths& widths, ByteWriter* writer);
+// with_sums: whether `sums` is told, or is 0.
+void WriteWidths(const SavedWidths& widths, bool with_sums, ByteWriter* writer);
 // kCorrupt. Formats are checked, counts are not.
-Status ReadWidths(const KvGeometry& geometry, ByteCursor* cursor, SavedWidths* widths);
+Status ReadWidths(const KvGeometry& geometry, bool with_sums, ByteCursor* cursor,
+                  SavedWidths* widths);
 
 // Whether the counts of every head fit each other and the length; kCorrupt names layer and head.
 Status CheckWidths(const SnapshotHeader& header);
 
 // Of the layers' heads: positions, coded pages, tails and spare tails of all pools, one after
-// another. open: the layer's.
+// another, and the sums of attention. open: the layer's.
 int64_t PooledBytes(const SnapshotHeader& header, int layer, int kv_head, const PageLayout& open);
-// Whether positions are possible and each stands once. bytes: of a layer's section.
-Status CheckPositions(const SnapshotHeader& header, int layer, std::span<const std::byte> bytes);
+// Whether positions are possible and each stands once, and sums are finite and not negative. bytes:
+// of a layer's section.
+Status CheckPooled(const SnapshotHeader& header, int layer, std::span<const std::byte> bytes);
 
 }  // namespace kvant

@@ -1,6 +1,7 @@
 // Snapshots of sequences whose tokens have several widths.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "base/xxh64.h"
@@ -27,7 +28,7 @@ using testing::Timeline;
 using testing::Tokens;
 using testing::UsedPages;
 
-constexpr KvGeometry kSmall{2, 2, 32, 2};
+constexpr KvGeometry kSmall{2, 2, 32, 4};
 constexpr char kPagePools[] = "16+8=int8+4=tq4:mean:n8/tq4:n8+2=int2:channel:g16/int2:token:g16";
 
 // Tails and spare tails, tokens that leave, and a layer of one width.
@@ -41,9 +42,26 @@ std::vector<KvSpec> AllSpecs() {
   return specs;
 }
 
+// Every policy that sums up attention.
+std::vector<KvSpec> HeardSpecs() {
+  std::vector<KvSpec> specs;
+  for (const char* policy :
+       {"h2o:0.3,0.2", "snapkv:0.5", "diffkv:0.5,1,8,4", "mikv:0.3,8,2", "qaq:0.02", "variance"}) {
+    MixedSpec mixed{.pools = *ParseMixedPools(kTokenPools),
+                    .policy = ParsePolicy(policy).value(),
+                    .budget_bytes = 120000};
+    SetMixed(mixed, &specs.emplace_back());
+    specs.back().sinks_tokens = 4;
+    specs.back().window_tokens = 64;
+  }
+  return specs;
+}
+
 TEST(SnapshotMixed, ARestoredSequenceGoesOnAsTheSavedOneWouldHave) {
   const Timeline tokens = Tokens(900);
-  for (const KvSpec& spec : AllSpecs()) {
+  std::vector<KvSpec> specs = AllSpecs();
+  for (const KvSpec& spec : HeardSpecs()) specs.push_back(spec);
+  for (const KvSpec& spec : specs) {
     for (const int64_t length : {1, 64, 130, 193, 640, 700}) {
       auto source = MakeCache(kSmall, spec);
       const SequenceId saved = NewSequence(*source);
@@ -59,6 +77,7 @@ TEST(SnapshotMixed, ARestoredSequenceGoesOnAsTheSavedOneWouldHave) {
       ASSERT_EQ(here.dropped_head_tokens, there.dropped_head_tokens);
       ASSERT_EQ(here.requantised_head_tokens, there.requantised_head_tokens);
       ASSERT_EQ(Saved(*cache, *seq), bytes);
+      ASSERT_EQ(here.metadata_bytes, there.metadata_bytes);
       ExpectPoolsBalance(*cache);
       const int64_t cut = std::max(length - 64, cache->earliest_truncate(*seq));
       ASSERT_TRUE(cache->Truncate(*seq, cut).ok());
@@ -74,19 +93,23 @@ TEST(SnapshotMixed, ARestoredSequenceGoesOnAsTheSavedOneWouldHave) {
 
 // A page that came for a step that was abandoned stays in the pools of the heads that took it.
 TEST(SnapshotMixed, HoldsAPageThatCameForAnAbandonedStep) {
-  const KvSpec spec = MakeMixedSpec(kTokenPools, AgeingWidth);
+  std::vector<KvSpec> specs = HeardSpecs();
+  specs.push_back(MakeMixedSpec(kTokenPools, AgeingWidth));
   const Timeline tokens = Tokens(1000);
-  auto cache = MakeCache(kSmall, spec);
-  const SequenceId seq = NewSequence(*cache);
-  ExtendMixed(*cache, seq, tokens, 640);
-  ASSERT_TRUE(RunStep(*cache, seq, tokens, 3, [](int, int) {}).ok());
-  cache->Rollback(seq);
-  const Bytes bytes = Saved(*cache, seq);
-  const Result<SequenceId> again = RestoreInto(*cache, bytes);
-  ASSERT_TRUE(again.ok()) << again.status().message();
-  EXPECT_EQ(Saved(*cache, *again), bytes);
-  ExtendMixed(*cache, *again, tokens, 800);
-  EXPECT_EQ(MixedPictureOf(*cache, *again), SoloMixedPictureOf(kSmall, spec, tokens, 800));
+  for (const KvSpec& spec : specs) {
+    auto cache = MakeCache(kSmall, spec);
+    const SequenceId seq = NewSequence(*cache);
+    ExtendMixed(*cache, seq, tokens, 640);
+    ASSERT_TRUE(RunStep(*cache, seq, tokens, 3, [](int, int) {}).ok());
+    cache->Rollback(seq);
+    const Bytes bytes = Saved(*cache, seq);
+    const Result<SequenceId> again = RestoreInto(*cache, bytes);
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(Saved(*cache, *again), bytes);
+    ExtendMixed(*cache, *again, tokens, 800);
+    EXPECT_EQ(MixedPictureOf(*cache, *again), SoloMixedPictureOf(kSmall, spec, tokens, 800))
+        << spec.mixed->policy->name();
+  }
 }
 
 // What nobody has written must not reach a file.
@@ -133,13 +156,17 @@ TEST(SnapshotMixed, NothingIsLeftOfTokensThatHaveGone) {
 
 // ---- Files that are no snapshot of this cache
 
-class BadMixedSnapshot : public ::testing::TestWithParam<bool> {
+enum Kind { kOnce, kAgeing, kTotals, kSumsByQueryHead };
+
+class BadMixedSnapshot : public ::testing::TestWithParam<Kind> {
  protected:
-  static KvSpec SpecOf(bool once) {
-    return once ? MakeMixedSpec(
-                      "8=int8/int8+4=int4/int4+2=int2/int2",
-                      [](int64_t position, int64_t) { return 2 << HashOf(position) % 3; }, true)
-                : MakeMixedSpec(kTokenPools, AgeingWidth);
+  static KvSpec SpecOf(Kind kind) {
+    if (kind == kAgeing) return MakeMixedSpec(kTokenPools, AgeingWidth);
+    if (kind == kTotals) return HeardSpecs()[0];
+    if (kind == kSumsByQueryHead) return HeardSpecs()[2];
+    return MakeMixedSpec(
+        "8=int8/int8+4=int4/int4+2=int2/int2",
+        [](int64_t position, int64_t) { return 2 << HashOf(position) % 3; }, true);
   }
   BadMixedSnapshot() : spec_(SpecOf(GetParam())), cache_(MakeCache(kShape, spec_)) {
     live_ = NewSequence(*cache_);
@@ -162,7 +189,7 @@ class BadMixedSnapshot : public ::testing::TestWithParam<bool> {
     return seq.status();
   }
 
-  static constexpr KvGeometry kShape{1, 2, 16, 2};
+  static constexpr KvGeometry kShape{1, 2, 16, 4};
   const KvSpec spec_;
   std::unique_ptr<Cache> cache_;
   SequenceId live_ = -1;
@@ -212,8 +239,8 @@ TEST_P(BadMixedSnapshot, AHeaderThatLiesIsRefusedOrHarmless) {
     ASSERT_NO_FATAL_FAILURE(attempt(bad)) << at;
   }
   // The model's hash is nothing to a cache, nor how many tokens each of two heads requantised, and
-  // a token more has room in the open page.
-  EXPECT_EQ(accepted, 8 + 2 * 8 + 1);
+  // a token more has room in the open page, if not in the sums.
+  EXPECT_EQ(accepted, 8 + 2 * 8 + (spec_.mixed->policy->needs_scores() ? 0 : 1));
   for (int round = 0; round < 1000; ++round) {
     Bytes bad = good_;
     for (int i = 0; i < 3; ++i) {
@@ -226,7 +253,8 @@ TEST_P(BadMixedSnapshot, AHeaderThatLiesIsRefusedOrHarmless) {
   ExpectPoolsBalance(*cache_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pools, BadMixedSnapshot, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Pools, BadMixedSnapshot,
+                         ::testing::Values(kOnce, kAgeing, kTotals, kSumsByQueryHead));
 
 // Positions lie behind the header, whose checksums say nothing of a writer that lies.
 TEST(SnapshotMixed, PositionsThatStandTwiceAreRefused) {
@@ -287,19 +315,80 @@ TEST(SnapshotMixed, OtherWidthsPoliciesAndLayersAreNamed) {
   expect(other, "policy full:2,4");
 }
 
-TEST(SnapshotMixed, SumsOfAttentionAreNoPartOfOne) {
-  KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
-  const auto plain = MakeCache(kSmall, spec);
-  const Bytes bytes = Saved(*plain, NewSequence(*plain));
-  MixedSpec mixed = *spec.mixed;
-  mixed.policy = std::move(ParsePolicy("h2o").value());
-  spec.mixed = std::make_shared<const MixedSpec>(std::move(mixed));
-  const auto cache = MakeCache(kSmall, spec);
+// A policy by position that asks for sums.
+class Hearing : public WidthPolicy {
+ public:
+  explicit Hearing(ScoreKind kind) : WidthPolicy(HashedWidth), kind_(kind) {}
+  ScoreKind score_kind() const override { return kind_; }
+
+ private:
+  const ScoreKind kind_;
+};
+
+// Policies of one name may ask for one sum a token, for one a query head, or for none.
+TEST(SnapshotMixed, OtherSumsThanThePolicyAsksForAreRefused) {
+  const auto cache_of = [](ScoreKind kind) {
+    KvSpec spec = MakeMixedSpec(kTokenPools, HashedWidth);
+    MixedSpec mixed = *spec.mixed;
+    mixed.policy = std::make_shared<Hearing>(kind);
+    SetMixed(mixed, &spec);
+    return MakeCache(kSmall, spec);
+  };
+  constexpr ScoreKind kKinds[] = {ScoreKind::kNone, ScoreKind::kTotal, ScoreKind::kRecentTop};
+  for (const ScoreKind there : kKinds) {
+    auto source = cache_of(there);
+    const SequenceId saved = NewSequence(*source);
+    ExtendMixed(*source, saved, Tokens(300), 300);
+    const Bytes bytes = Saved(*source, saved);
+    for (const ScoreKind here : kKinds) {
+      const Status status = RestoreInto(*cache_of(here), bytes).status();
+      if (here == there) {
+        EXPECT_TRUE(status.ok()) << status.message();
+        continue;
+      }
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find("sums of attention a token"), std::string::npos)
+          << status.message();
+    }
+  }
+}
+
+// Sums stand behind the pools of a head, and no checksum knows what attention can give.
+TEST(SnapshotMixed, SumsThatNoAttentionGivesAreRefused) {
+  constexpr KvGeometry kOne{1, 1, 16, 2};
+  KvSpec spec = HeardSpecs()[0];
+  spec.sinks_tokens = 0;
+  auto cache = MakeCache(kOne, spec);
+  const SequenceId seq = NewSequence(*cache);
+  ExtendMixed(*cache, seq, Tokens(60), 60);  // nothing is pooled: sums are all before the open page
+  const Bytes good = Saved(*cache, seq);
+  const size_t at = HeaderBytes(good) + 3 * sizeof(uint64_t);
+  const auto status_with = [&](size_t token, float sum) {
+    Bytes bad = good;
+    std::memcpy(bad.data() + at + token * sizeof sum, &sum, sizeof sum);
+    const uint64_t hash =
+        Xxh64(std::span<const std::byte>(bad).subspan(at, bad.size() - at - sizeof hash));
+    std::memcpy(bad.data() + bad.size() - sizeof hash, &hash, sizeof hash);
+    return RestoreInto(*cache, bad).status();
+  };
+  EXPECT_TRUE(status_with(59, 3.5f).ok());
+  for (const size_t token : {0, 59}) {
+    for (const float wrong :
+         {-1.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      EXPECT_EQ(status_with(token, wrong).code(), StatusCode::kCorrupt) << token << ' ' << wrong;
+    }
+  }
+}
+
+// What is saved must be all that the policy will ask for.
+TEST(SnapshotMixed, ACacheThatWasNotToldOfAttentionIsNotSaved) {
+  auto cache = MakeCache(kSmall, HeardSpecs()[0]);
+  const SequenceId seq = NewSequence(*cache);
+  ASSERT_TRUE(testing::Extend(*cache, seq, Tokens(60), 60).ok());
   const auto ignore = [](std::span<const std::byte>) { return Status::Ok(); };
-  const Status saved = cache->Save(NewSequence(*cache), {}, ignore);
-  EXPECT_EQ(saved.code(), StatusCode::kUnsupported);
-  EXPECT_NE(saved.message().find("h2o"), std::string::npos) << saved.message();
-  EXPECT_EQ(RestoreInto(*cache, bytes).status().code(), StatusCode::kUnsupported);
+  const Status status = cache->Save(seq, {}, ignore);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("was not told"), std::string::npos) << status.message();
 }
 
 }  // namespace

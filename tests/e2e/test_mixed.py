@@ -37,9 +37,10 @@ def test_budget_lowers_widths_until_it_fits():
     assert tight["ledger"]["effective_bits"] < free["ledger"]["effective_bits"]
 
 
-def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path):
+@pytest.mark.parametrize("policy", ["full:2,4", "h2o:0.3,0.2"])
+def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path, policy):
     path = tmp_path / "mixed.kv"
-    cache = ("--kv", POOLS, "--policy", "full:2,4", "--kv-budget", "4M")
+    cache = ("--kv", POOLS, "--policy", policy, "--kv-budget", "4M")
 
     def run(*args):
         return json_of("run", "-m", MODEL, "--json", "--temp", 0, "--ignore-eos", *cache, *args)
@@ -58,20 +59,19 @@ def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path):
         held["other_bytes"] == path.stat().st_size
     assert "width 4: tq4 / tq4" in output_of("inspect", path)
     load = ("run", "-m", MODEL, "-n", 1, "--load-session", path)
-    assert_refused(kvant(*load, "--kv", POOLS, "--policy", "full"), 2, "full:2,4", "budget")
+    assert_refused(kvant(*load, "--kv", POOLS, "--policy", "full"), 2, policy, "budget")
     assert_refused(kvant(*load, "--kv", "int4"), 2, str(path))
 
 
-@pytest.mark.parametrize("pools, policy, reason", [
-    ("mixed:8=int8+4=int4+once", "full", "share figures"), ("mixed:8=int8:token+4=int4:token", "h2o:0.5", "judges by attention")])
-def test_context_shift_is_refused_with_the_reason(pools, policy, reason):
-    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", pools, "--policy", policy, "--context-shift")
-    assert_refused(failed, 2, "--context-shift", reason)
+def test_context_shift_is_refused_with_the_reason():
+    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8+4=int4+once", "--policy", "full", "--context-shift")
+    assert_refused(failed, 2, "--context-shift", "share figures")
 
 
-def test_context_shift_keeps_the_widths_of_tokens():
+@pytest.mark.parametrize("policy", ["full:4", "mikv:0.3,8,4"])
+def test_context_shift_keeps_the_widths_of_tokens(policy):
     report = json_of("run", "-m", MODEL, "-p", "Once upon a time", "-n", 300, "-c", 256, "--temp", 0, "--ignore-eos", "--json",
-                     "--kv", "mixed:8=int8:token+4=int4:token", "--policy", "full:4", "--kv-budget", "6M", "--context-shift")
+                     "--kv", "mixed:8=int8:token+4=int4:token", "--policy", policy, "--kv-budget", "6M", "--context-shift")
     ledger = report["ledger"]
     assert report["shifts"] == 1 and ledger["recoded_tokens"] > 0
     heads = 90 * (report["timeline_tokens"] - 4)

@@ -103,17 +103,6 @@ def test_a_full_disk_leaves_the_old_file_whole(saved, tmp_path):
     assert os.listdir(tmp_path) == ["a.kv"]
 
 
-@pytest.mark.parametrize("flag, policy, why", [
-    ("--save-session", "h2o:0.5", "judges by attention"), ("--load-session", "mikv", "judges by attention"),
-    ("--context-shift", "h2o:0.5", "--context-shift")])
-def test_what_a_cache_of_several_widths_cannot_do_is_refused_at_once(saved, tmp_path, flag, policy, why):
-    flags = {"--save-session": [tmp_path / "x.kv"], "--load-session": [saved[0]], "--context-shift": []}[flag]
-    done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8:token+2=tq2", "--kv-budget", "16M",
-                 "--policy", policy, flag, *flags)
-    assert_refused(done, 2, why)
-    assert os.listdir(tmp_path) == []
-
-
 def test_where_nothing_can_be_saved_is_known_before_the_run(tmp_path):
     done = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--save-session", tmp_path / "no" / "a.kv")
     assert_refused(done, 1, "a.kv")
