@@ -177,5 +177,25 @@ TEST(CacheTurns, OnlyReserveMeetsTheBudget) {
   }
 }
 
+// Heads whose turn it is in the midst of a page find what they need set aside: a step that began
+// does not allocate, so it cannot be refused behind its first head.
+TEST(CacheTurns, NothingIsAllocatedBehindReserve) {
+  const Timeline tokens = Tokens(1500);
+  auto cache = MakeCache(kTwelveHeads, MakeSpec("tc2:n8", "tc2:n8"));
+  const SequenceId seq = NewSequence(*cache);
+  while (cache->length(seq) < 1490) {
+    const int64_t length = cache->length(seq);
+    int64_t allocated = 0;
+    const Status status = RunStep(*cache, seq, tokens, 3, [&](int layer, int head) {
+      const int64_t now = cache->ledger().allocated_bytes;
+      if (layer == 0 && head == 0) allocated = now;
+      ASSERT_EQ(now, allocated) << length << ", layer " << layer << ", head " << head;
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_FALSE(HasFailure());
+    cache->Commit(seq, 3);
+  }
+}
+
 }  // namespace
 }  // namespace kvant
