@@ -48,12 +48,6 @@ void TimelineFlags::CheckPossible() const {
 
 void TimelineFlags::CheckSpec(const KvSpec& spec) const {
   if (spec.mixed == nullptr) return;
-  if (context_shift) {
-    const Status status = CheckMixedShift(spec);
-    if (!status.ok()) {
-      throw UsageError("--context-shift is not possible here: " + status.message());
-    }
-  }
   if (load_path.empty() && save_path.empty()) return;
   const Status status = CheckMixedSnapshot(spec);
   if (!status.ok()) throw UsageError(status.message());

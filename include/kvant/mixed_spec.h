@@ -76,10 +76,6 @@ Status CheckMixedModel(const KvSpec& spec, uint64_t model_hash);
 // classes.
 Status CheckMixedSnapshot(const KvSpec& spec);
 
-// kUnsupported where sequences of a cache with this spec cannot be shifted: formats that share
-// figures among tokens let none of them go alone.
-Status CheckMixedShift(const KvSpec& spec);
-
 // Part of CheckKvSpec. kInvalidArgument names what pools cannot share or hold: widths, pages of
 // more than 64 tokens, keys before RoPE, rotations that differ, types other than f16 of what is not
 // coded, formats that share among tokens where these may leave, widths of the policy without a

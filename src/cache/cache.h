@@ -175,7 +175,8 @@ class Cache {
   // whose stored pages stay as they are. A sequence that another one shares pages with gets its
   // own. Layers with a window see what they would if they had kept all: kOutOfRange where that is
   // something they have given back. In layers of several widths each token keeps its
-  // width; kUnsupported where CheckMixedShift says so.
+  // width. Where formats share figures over a page, all values of the pages behind the first token
+  // that goes are rounded once more, and the newest page cannot be cut.
   //   ropes  [layers] how keys were turned; of at most k_channels() of the geometry
   // kInvalidArgument and kOutOfRange name what is impossible, kOutOfMemory; nothing has changed
   // then. kInvalidArgument too for a key that the type of its page cannot hold once it is turned.

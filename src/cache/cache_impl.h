@@ -104,6 +104,7 @@ struct MixedSource;
 struct MovedKeys;  // cache_shift.cc
 struct KeysOfHead;
 class PageTurner;
+class PoolPacker;
 class PageCopies;
 struct SnapshotHeader;
 struct SavedWidths;
@@ -224,7 +225,10 @@ struct Cache::Impl {
                        PageCopies& copies) const;
   Status PlanPoolShift(const KeysOfHead& keys, const TokenGap& gap, size_t index,
                        PageTurner& turner, PageCopies& copies, HeadPool& pool) const;
-  void ShiftPools(Sequence& seq, const TokenGap& gap, PageTurner& turner) const;
+  Status PlanPacking(const KeysOfHead& keys, const TokenGap& gap, size_t index, PageTurner& turner,
+                     PageCopies& copies, HeadPool& pool) const;
+  Result<PoolPacker> MakePacker() const;
+  void ShiftPools(Sequence& seq, const TokenGap& gap, PageTurner& turner, PoolPacker& packer) const;
   int64_t RecodedPooledTokens(const LayerStore& layer, const HeadPages& head, int64_t from) const;
 
   // snapshot_cache.cc

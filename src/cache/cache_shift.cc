@@ -6,8 +6,8 @@
 #include "cache/cache_impl.h"
 #include "cache/page_copies.h"
 #include "cache/page_turner.h"
+#include "cache/pool_packer.h"
 #include "codec/token_copy.h"
-#include "kvant/mixed_spec.h"
 
 namespace kvant {
 
@@ -54,8 +54,6 @@ Status Cache::Impl::CheckShift(int64_t length, int64_t keep, int64_t drop) const
                             std::to_string(drop) + " behind the first " + std::to_string(keep) +
                             ": " + why);
   };
-  const Status mixed = CheckMixedShift(spec);
-  if (!mixed.ok()) return refuse(mixed.code(), mixed.message());
   if (keep < 0 || drop < 1 || drop % page_tokens != 0) {
     return refuse(StatusCode::kInvalidArgument,
                   "whole pages go, of " + std::to_string(page_tokens) + " tokens");
@@ -188,6 +186,7 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
   }
 
   KVANT_ASSIGN_OR_RETURN(PageTurner turner, impl_->MakeTurner(ropes, drop_tokens));
+  KVANT_ASSIGN_OR_RETURN(PoolPacker packer, impl_->MakePacker());
   PageCopies copies;
   const std::vector<MovedKeys> moved = impl_->MovedKeysOf(*seq, gap);
   const auto turn = [&](const MovedKeys& keys) {
@@ -213,7 +212,7 @@ Status Cache::Shift(SequenceId id, int64_t keep_tokens, int64_t drop_tokens,
       turner.Write(keys.layer(), keys.tokens, *keys.page);
     }
   }
-  impl_->ShiftPools(*seq, tokens, turner);
+  impl_->ShiftPools(*seq, tokens, turner, packer);
   impl_->ForEachHead(*seq, [&](const LayerStore& layer, HeadPages& head) {
     if (!layer.coded && gap.partial && !gap.LosesNext(head)) {
       for (int t = 0; t < keep_tokens % page_tokens; ++t) {

@@ -7,7 +7,10 @@
 #include <tuple>
 
 #include "cache/mixed_testing.h"
+#include "cache/page_turner.h"
 #include "cache/snapshot_testing.h"
+#include "cache/token_writer.h"
+#include "codec/codec.h"
 
 namespace kvant {
 namespace {
@@ -100,14 +103,20 @@ TEST(CacheShiftMixed, EveryTokenKeepsItsWidthAndItsValuesButForTheTurn) {
 TEST(CacheShiftMixed, OneWidthIsShiftedAsAUniformCacheIs) {
   const std::vector<Rope> ropes = UsualRopes(kSmall);
   const Timeline tokens = Tokens(700);
-  for (const char* format : {"int4:token", "int8:token", "tq4"}) {
-    auto mixed = MakeCache(kSmall, MakeMixedSpec("4=" + std::string(format) + "/" + format,
-                                                 [](int64_t, int64_t) { return 4; }));
-    auto uniform = MakeCache(kSmall, MakeSpec(format, format));
+  const struct {
+    const char* format;
+    int sinks;  // of formats that share figures none: pages of pools then begin where others do
+  } cases[] = {{"int4:token", 4}, {"int8:token", 4}, {"tq4", 4}, {"int4", 0}, {"int8", 0}};
+  for (const auto& [format, sinks] : cases) {
+    auto mixed = MakeCache(kSmall, MakeMixedSpec(
+                                       "4=" + std::string(format) + "/" + format,
+                                       [](int64_t, int64_t) { return 4; }, sinks == 0, sinks));
+    auto uniform = MakeCache(kSmall, MakeSpec(format, format, sinks));
     const SequenceId a = NewSequence(*mixed), b = NewSequence(*uniform);
     ExtendMixed(*mixed, a, tokens, 520);
     testing::ExtendTo(*uniform, b, tokens, 520, 64);
-    for (const auto& [keep, drop] : {std::pair<int64_t, int64_t>{4, 128}, {64, 64}, {4, 64}}) {
+    for (const auto& [keep, drop] :
+         {std::pair<int64_t, int64_t>{sinks, 128}, {64, 64}, {sinks, 64}}) {
       ASSERT_TRUE(mixed->Shift(a, keep, drop, ropes).ok());
       ASSERT_TRUE(uniform->Shift(b, keep, drop, ropes).ok());
       ASSERT_EQ(mixed->ledger().recoded_tokens, uniform->ledger().recoded_tokens);
@@ -198,21 +207,98 @@ TEST(CacheShiftMixed, PoliciesGoOnAfterIt) {
   }
 }
 
-TEST(CacheShiftMixed, WhatCannotBeShiftedIsRefusedByName) {
-  const std::vector<Rope> ropes = UsualRopes(kSmall);
-  const auto refusal = [&](const KvSpec& spec) {
-    auto cache = MakeCache(kSmall, spec);
-    const SequenceId seq = NewSequence(*cache);
-    ExtendMixed(*cache, seq, Tokens(400), 400);
-    const auto before = MixedPictureOf(*cache, seq);
-    const Status status = cache->Shift(seq, 4, 64, ropes);
-    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    EXPECT_EQ(MixedPictureOf(*cache, seq), before);
-    return status.message();
+// What a page of a pool holds of rows that it is given: as written where coded is null.
+void PassThroughPage(const PageLayout& open, const PageLayout* coded,
+                     std::vector<std::vector<float>>* k, std::vector<std::vector<float>>* v) {
+  const auto pass = [](const SideLayout& from, const SideLayout* to,
+                       std::vector<std::vector<float>>* rows) {
+    std::vector<std::byte> written(static_cast<size_t>(from.bytes));
+    for (size_t t = 0; t < rows->size(); ++t) {
+      WriteTokens(from, written.data(), static_cast<int>(t), 1, (*rows)[t].data(), from.head_dim);
+    }
+    std::vector<std::byte> page(static_cast<size_t>(to == nullptr ? 0 : to->bytes) + 64);
+    if (to != nullptr) EncodeSide(from, written.data(), *to, 0, page.data());
+    std::vector<float> out(static_cast<size_t>(64 * from.head_dim));
+    DecodeSide(to == nullptr ? from : *to, to == nullptr ? written.data() : page.data(), out.data(),
+               from.head_dim);
+    for (size_t t = 0; t < rows->size(); ++t) {
+      std::copy_n(out.begin() + static_cast<int64_t>(t) * from.head_dim, from.head_dim,
+                  (*rows)[t].begin());
+    }
   };
-  const std::string shares = refusal(MakeMixedSpec(
-      "8=int8+4=int4", [](int64_t, int64_t) { return 4; }, true));
-  EXPECT_NE(shares.find("width 8"), std::string::npos) << shares;
+  pass(open.k, coded == nullptr ? nullptr : &coded->k, k);
+  pass(open.v, coded == nullptr ? nullptr : &coded->v, v);
+}
+
+// Formats that share figures over a page: what stays closes up in its order, pages before the first
+// change keep their bits, and each later one is what its tokens give when they are coded together.
+TEST(CacheShiftMixed, PagesThatShareFiguresAreCodedAgain) {
+  const std::vector<Rope> ropes = UsualRopes(kSmall);
+  const Timeline tokens = Tokens(1200);
+  for (const auto& [keep, drop] :
+       {std::pair<int64_t, int64_t>{4, 64}, {4, 640}, {448, 128}, {256, 64}}) {
+    const KvSpec spec = MakeMixedSpec(
+        "8=int8+4=int4/int4:token+2=int2:g32",
+        [](int64_t t, int64_t) { return 2 << HashOf(t) % 3; }, true);
+    auto cache = MakeCache(kSmall, spec);
+    const SequenceId whole = NewSequence(*cache);
+    ExtendMixed(*cache, whole, tokens, 900);
+    const auto before = MixedPictureOf(*cache, whole);
+    const SequenceId seq = *cache->Fork(whole);
+    const Status status = cache->Shift(seq, keep, drop, ropes);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(MixedPictureOf(*cache, whole), before);
+    const KeyTurn turn(ropes[0], drop);
+    for (int h = 0; h < 4; ++h) {
+      const SeenHead was = SeeHead(*cache, whole, h / 2, h % 2);
+      const SeenHead is = SeeHead(*cache, seq, h / 2, h % 2);
+      const HeadView view = cache->View(seq, h / 2, h % 2, (cache->length(seq) - 1) / 64);
+      for (size_t j = 0; j < 3; ++j) {
+        const int width = spec.mixed->pools[j].width;
+        const auto old_places = cache->PoolPositions(whole, h / 2, h % 2, width);
+        std::vector<int32_t> left;
+        for (const int32_t t : old_places) {
+          if (t < keep || t >= keep + drop) left.push_back(t);
+        }
+        const auto places = cache->PoolPositions(seq, h / 2, h % 2, width);
+        ASSERT_EQ(places.size(), left.size());
+        const auto coded = static_cast<size_t>(view.runs[1 + 2 * j].tokens());
+        ASSERT_EQ(coded, left.size() / 64 * 64);
+        for (size_t first = 0; first < left.size(); first += 64) {
+          const size_t end = std::min(first + 64, left.size());
+          std::vector<std::vector<float>> k, v;
+          bool changes = false;
+          for (size_t i = first; i < end; ++i) {
+            const int32_t moved = left[i] < keep ? 0 : static_cast<int32_t>(drop);
+            ASSERT_EQ(places[i], left[i] - moved);
+            k.push_back(was.rows.at(left[i]).k);
+            v.push_back(was.rows.at(left[i]).v);
+            if (moved != 0) turn.Turn(k.back().data());
+            changes |= moved != 0;
+          }
+          if (changes || first == coded) {
+            PassThroughPage(*view.runs[kMaxRuns - 1].layout,
+                            first == coded ? nullptr : view.runs[1 + 2 * j].layout, &k, &v);
+          }
+          for (size_t i = first; i < end; ++i) {
+            const auto& row = is.rows.at(places[i]);
+            ASSERT_EQ(row.width, width);
+            ASSERT_EQ(row.k, k[i - first]) << places[i] << " of width " << width;
+            ASSERT_EQ(row.v, v[i - first]) << places[i] << " of width " << width;
+          }
+        }
+      }
+    }
+    ExpectPoolsBalance(*cache);
+    const Result<SequenceId> again = RestoreInto(*cache, Saved(*cache, seq));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    ExtendMixed(*cache, seq, tokens, 1000);
+    ExtendMixed(*cache, *again, tokens, 1000);
+    EXPECT_EQ(MixedPictureOf(*cache, seq), MixedPictureOf(*cache, *again));
+    EXPECT_EQ(MixedPictureOf(*cache, whole), before);
+    for (const SequenceId id : {whole, seq, *again}) ASSERT_TRUE(cache->Free(id).ok());
+    EXPECT_EQ(testing::UsedPages(*cache), 0);
+  }
 }
 
 // ---- Sums of attention

@@ -1,5 +1,5 @@
-// PageCopies: own copies of pages that a sequence shares and is about to write. All are allocated
-// before anything changes; what is not applied is given back.
+// PageCopies: own copies of pages that a sequence shares and is about to write, and pages that it
+// has not yet. All are allocated before anything changes; what is not applied is given back.
 #pragma once
 
 #include <cstring>
@@ -29,10 +29,19 @@ class PageCopies {
     return Status::Ok();
   }
 
+  // Plans to put a new page, of any bytes, into *slot, which has none.
+  Status AddNew(PagePool* pool, std::byte** slot) {
+    KVANT_ASSIGN_OR_RETURN(std::byte * page, pool->Allocate());
+    copies_.push_back({pool, 0, page, slot});
+    return Status::Ok();
+  }
+
   void Apply() {
     for (Copy& c : copies_) {
-      std::memcpy(c.page, *c.slot, c.bytes);
-      c.pool->Release(*c.slot);
+      if (*c.slot != nullptr) {
+        std::memcpy(c.page, *c.slot, c.bytes);
+        c.pool->Release(*c.slot);
+      }
       *c.slot = c.page;
     }
     copies_.clear();

@@ -49,14 +49,15 @@ void PageTurner::Decode(const SideLayout& k, const std::byte* page) {
 }
 
 void PageTurner::Turn(const KeysOfHead& head, int first, int count) {
+  for (int t = first; t < first + count; ++t) Turn(head, row(t));
+}
+
+void PageTurner::Turn(const KeysOfHead& head, float* k) const {
   const Rotation to_key = head.store->to_key.Of(head.kv_head, head_dim_);
   const Rotation to_query = head.store->to_query.Of(head.kv_head, head_dim_);
-  const KeyTurn& turn = turns_[static_cast<size_t>(head.layer)];
-  for (int t = first; t < first + count; ++t) {
-    RotateBack(to_query, head_dim_, row(t));  // its factors are the inverse of to_key's
-    turn.Turn(row(t));
-    Rotate(to_key, head_dim_, row(t));
-  }
+  RotateBack(to_query, head_dim_, k);  // its factors are the inverse of to_key's
+  turns_[static_cast<size_t>(head.layer)].Turn(k);
+  Rotate(to_key, head_dim_, k);
 }
 
 Status PageTurner::Check(const KeysOfHead& head, int first, int count, int64_t position) {

@@ -44,6 +44,8 @@ class PageTurner {
   void Decode(const SideLayout& k, const std::byte* page);
   // Turns `count` rows from `first` on.
   void Turn(const KeysOfHead& head, int first, int count);
+  // One key that lies elsewhere.
+  void Turn(const KeysOfHead& head, float* k) const;
   // kInvalidArgument where the layer's open pages cannot hold one of the rows. position: of the
   // first of them, after the shift.
   Status Check(const KeysOfHead& head, int first, int count, int64_t position);

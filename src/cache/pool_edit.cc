@@ -223,6 +223,11 @@ void TakeOutGap(const PoolPages& pages, const TokenGap& gap, HeadPool& pool) {
   DropPages(pages, PagesOf(to), pool);
 }
 
+void DropBehind(const PoolPages& pages, HeadPool& pool) {
+  DropPages(pages, PagesOf(pool.coded_tokens), pool);
+  DropEmptyTail(pages, pool);
+}
+
 void DropSpare(const PoolPages& pages, HeadPool& pool) {
   if (pool.spare_tail == nullptr) return;
   pages.tails.Release(pool.spare_tail);

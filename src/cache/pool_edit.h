@@ -84,6 +84,8 @@ class PoolEdit {
 
 // Back to before the last edit. REQUIRES: it was one with can_undo.
 void UndoEdit(const PoolPages& pages, HeadPool& pool);
+// Gives back pages behind the coded tokens, and a tail that holds none.
+void DropBehind(const PoolPages& pages, HeadPool& pool);
 // Gives back the page that only an undo would need.
 void DropSpare(const PoolPages& pages, HeadPool& pool);
 // Tokens of positions that go leave the pool, those behind close up in their order and stand lower.

@@ -159,17 +159,6 @@ Status CheckMixedSnapshot(const KvSpec& spec) {
   return Status::Unsupported("a cache with head classes cannot be saved or loaded");
 }
 
-Status CheckMixedShift(const KvSpec& spec) {
-  if (spec.mixed == nullptr) return Status::Ok();
-  for (const MixedPool& pool : spec.mixed->pools) {
-    if (pool.formats.k.by_token() && pool.formats.v.by_token()) continue;
-    return Status::Unsupported("the tokens of width " + std::to_string(pool.width) + " (" +
-                               FormatSpec(pool.formats.k) + "/" + FormatSpec(pool.formats.v) +
-                               ") share figures, so that none can leave alone");
-  }
-  return Status::Ok();
-}
-
 Status CheckMixedSpec(const KvSpec& spec) {
   const MixedSpec& mixed = *spec.mixed;
   if (mixed.pools.empty()) return Refuse("there are no pools");

@@ -63,15 +63,13 @@ def test_a_loaded_session_goes_on_where_the_saved_one_ended(tmp_path, policy):
     assert_refused(kvant(*load, "--kv", "int4"), 2, str(path))
 
 
-def test_context_shift_is_refused_with_the_reason():
-    failed = kvant("run", "-m", MODEL, "-p", "x", "-n", 1, "--kv", "mixed:8=int8+4=int4+once", "--policy", "full", "--context-shift")
-    assert_refused(failed, 2, "--context-shift", "share figures")
-
-
-@pytest.mark.parametrize("policy", ["full:4", "mikv:0.3,8,4"])
-def test_context_shift_keeps_the_widths_of_tokens(policy):
-    report = json_of("run", "-m", MODEL, "-p", "Once upon a time", "-n", 300, "-c", 256, "--temp", 0, "--ignore-eos", "--json",
-                     "--kv", "mixed:8=int8:token+4=int4:token", "--policy", policy, "--kv-budget", "6M", "--context-shift")
+@pytest.mark.parametrize("pools, policy", [
+    ("mixed:8=int8:token+4=int4:token", ("full:4", "--kv-budget", "6M")),
+    ("mixed:8=int8:token+4=int4:token", ("mikv:0.3,8,4", "--kv-budget", "6M")),
+    ("mixed:8=int8+4=int4+once", ("full",))])
+def test_context_shift_keeps_the_widths_of_tokens(pools, policy):
+    report = json_of("run", "-m", MODEL, "-p", "Once upon a time", "-n", 400, "-c", 384, "--temp", 0, "--ignore-eos", "--json",
+                     "--kv", pools, "--policy", *policy, "--context-shift")
     ledger = report["ledger"]
     assert report["shifts"] == 1 and ledger["recoded_tokens"] > 0
     heads = 90 * (report["timeline_tokens"] - 4)

@@ -93,6 +93,23 @@ TEST(CacheMixedFault, StepsOfForksThatMeetAFailedAllocationLeaveTheOtherAlone) {
   }
 }
 
+TEST(CacheMixedFault, ShiftOfSharedPagesThatMeetsAFailedAllocationLeavesNoTrace) {
+  const std::vector<Rope> ropes = testing::UsualRopes(kSmall);
+  for (const KvSpec& spec : AllSpecs()) {
+    const int needed = FailAtEveryAllocation(spec, 520, [&](Cache& cache, SequenceId seq) {
+      const testing::Picture before = MixedPictureOf(cache, seq);
+      const Result<SequenceId> fork = cache.Fork(seq);
+      if (!fork.ok()) return fork.status();
+      const Status status = cache.Shift(*fork, 4, 128, ropes);
+      EXPECT_EQ(MixedPictureOf(cache, *fork) == before, !status.ok());
+      EXPECT_EQ(MixedPictureOf(cache, seq), before);
+      EXPECT_TRUE(cache.Free(*fork).ok());
+      return status;
+    });
+    EXPECT_GE(needed, 6);  // the table, the open page, room to turn and code a page, pools
+  }
+}
+
 TEST(CacheMixedFault, RestoreThatMeetsAFailedAllocationLeavesNoTrace) {
   const Timeline tokens = Tokens(1200);
   for (const KvSpec& spec : AllSpecs()) {
